@@ -175,6 +175,16 @@ def test_root_and_slurms_own_user_are_told_apart_from_the_owner(
     assert (doc.ended_by, doc.cancelled_by) == (by, uid)
 
 
+def test_root_is_the_owner_of_its_own_jobs(head: Head) -> None:
+    head.fake.config(accounting="accounting_storage/slurmdbd")
+    head.fake.jobs([RUNNING | {"UserName": "root"}])
+    head.look()
+    head.fake.sacct(["7|CANCELLED by 0|0:15|node[1-2]"])
+    head.fake.jobs([RUNNING | {"UserName": "root", "State": "CANCELLED", "EndTime": str(int(head.now.timestamp()))}])
+    head.look()
+    assert head.doc("slurm.ml.7").ended_by is EndedBy.USER
+
+
 def test_who_cancelled_is_asked_again_until_accounting_tells(head: Head) -> None:
     head.fake.config(accounting="accounting_storage/slurmdbd")
     head.fake.jobs([RUNNING])

@@ -120,7 +120,7 @@ def test_a_job_that_its_user_cancels_is_left_alone(tmp_path: Path) -> None:
         stage.wait_protected()
         stage.lab.run("scancel", str(stage.job))
         stage.wait(lambda: stage.doc().state is SlurmState.CANCELLED, "the agent to see it")
-        assert stage.doc().ended_by is EndedBy.USER
+        stage.wait(lambda: stage.doc().ended_by is EndedBy.USER, "accounting to tell who cancelled it")
         stage.wait_settled()
         assert [one.name for one in stage.attempts()] == [stage.job_id]
         assert [order for order in stage.orders() if order.verb in STARTS] == []

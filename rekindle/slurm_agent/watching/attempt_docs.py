@@ -137,9 +137,11 @@ def ended_by(job: Job) -> EndedBy:
 def cancelled(doc: AttemptDoc, uid: int | None, slurm_uid: int | None) -> AttemptDoc:
     """The document of a start that was cancelled, with who did: root and Slurm's own user are not its owner.
 
-    HyperPod's hung-job detection and other recovery layers cancel as root; an owner's own retry logic does not.
+    HyperPod's hung-job detection and other recovery layers cancel as root; an owner's own retry logic does not, unless
+    the job is root's own.
     """
-    by = EndedBy.ADMIN if uid is not None and uid in (0, slurm_uid) else EndedBy.USER
+    is_owner = uid == 0 and doc.user == "root"
+    by = EndedBy.ADMIN if uid is not None and uid in (0, slurm_uid) and not is_owner else EndedBy.USER
     return replace(doc, cancelled_by=uid, ended_by=by)
 
 
