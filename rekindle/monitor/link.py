@@ -50,9 +50,10 @@ class ServiceLink:
         is_stuck: Callable[[], bool] = lambda: False,
         hold: Callable[[Box], bool] = lambda _: True,
         is_contested: Callable[[], bool] = lambda: False,
+        left_out: int = 0,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`.
-        is_contested: it is not settled yet that the run is this process's.
+        is_contested: it is not settled yet that the run is this process's. left_out: steps that its plan skips.
         """
         self._box = box = TimedBox(box)
         self._requests = requests
@@ -89,6 +90,7 @@ class ServiceLink:
             trouble=trouble,
             hasher=self._hasher,
             manifest_of=accounts.manifest,
+            left_out=left_out,
             upload=upload,
             clock=clock,
             has_others=accounts.has_other_ranks,

@@ -266,6 +266,7 @@ class LiveMonitor(Monitor):
             config=self._config,
             requests=self._requests,
             accounts=self._accounts,
+            left_out=sum(window.to_step - window.from_step for window in self.resume.skip),
             clients=clients,
             clock=self._clock,
             trouble=self._trouble,

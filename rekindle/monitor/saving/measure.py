@@ -48,12 +48,14 @@ class Preempted(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What is said of a save. began: by the monotonic clock, before which nothing of it can have been written; None
-    where that is not known. writers: threads that were born while it was made.
+    where that is not known. writers: threads that were born while it was made. left_out: steps that the trainer's own
+    counter may be behind, as its plan skips them.
     """
 
     step: int | None = None
     began: float | None = None
     writers: Sequence[threading.Thread] = ()
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,14 @@ def measure(
             raise SaveUnsettled(f"{_name(root, name)} is empty")
     found, steps = declared_at(root, {name: stamp.bytes for name, stamp in before.items()})
     begun_at = None if claim.began is None else file_time_of(claim.began, root)
-    evidence = Evidence(step=claim.step, inner_steps=steps, problems=found.certain, begun_at=begun_at, stamps=before)
+    evidence = Evidence(
+        step=claim.step,
+        left_out=claim.left_out,
+        inner_steps=steps,
+        problems=found.certain,
+        begun_at=begun_at,
+        stamps=before,
+    )
     _insist(verdict(evidence))
     files = tuple(
         ManifestFile(path=name, bytes=before[name].bytes, mtime_ns=before[name].mtime_ns, inode=before[name].inode)

@@ -86,11 +86,13 @@ class Sealer:
         has_others: bool,
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
+        left_out: int = 0,
     ) -> None:
         """Create the sealer of one process.
 
         has_others: other ranks write parts of the checkpoints. manifest_of: the manifest of (save, root, files).
         on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
+        left_out: steps that the plan skips, which a trainer's own counter may not count.
         """
         self._box = box
         self._mail = mail
@@ -102,6 +104,7 @@ class Sealer:
         self._upload = upload
         self._clock = clock
         self._has_others = has_others
+        self._left_out = left_out
         self._on_failed = on_failed
         self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
@@ -189,7 +192,7 @@ class Sealer:
         measured = measure(
             job.result,
             self._clients,
-            claim=Claim(step=job.step, began=job.began, writers=job.writers),
+            claim=Claim(step=job.step, began=job.began, writers=job.writers, left_out=self._left_out),
             is_preempted=lambda: not job.is_urgent and self.has_urgent,
         )
         if measured.nan is not None and not (job.poisoned or is_forensic(job.request_id)):
