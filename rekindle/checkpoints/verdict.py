@@ -122,11 +122,22 @@ def _not_sealed(evidence: Evidence) -> Iterable[Problem]:
 
 
 def _other_step(evidence: Evidence) -> Iterable[Problem]:
-    if evidence.step is None:
+    """Of the very files that were sealed the step was weighed then, when it was known what the plan skips."""
+    if evidence.step is None or _is_as_sealed(evidence):
         return
     for path, step in sorted(evidence.inner_steps.items()):
         if not -STEPS_APART - evidence.left_out <= step - evidence.step <= STEPS_APART:
             yield Problem(Fault.OTHER_STEP, f"{path} holds step {step}, not {evidence.step}")
+
+
+def _is_as_sealed(evidence: Evidence) -> bool:
+    manifest, stamps = evidence.manifest, evidence.stamps
+    if manifest is None or stamps is None:
+        return False
+    sealed = {item.path: Stamp.sealed(item) for item in manifest.files}
+    return all(
+        stamp.is_known and path in stamps and not stamps[path].is_other_than(stamp) for path, stamp in sealed.items()
+    )
 
 
 def _old(evidence: Evidence) -> Iterable[Problem]:

@@ -175,6 +175,15 @@ def test_a_copy_of_a_sealed_checkpoint_is_taken_where_its_content_says_its_step(
     assert plan_of(tmp_path, **OWN).step == 2
 
 
+def test_a_sealed_file_whose_own_counter_does_not_count_skipped_steps_is_resumed_from(tmp_path: Path) -> None:
+    """Lightning counts updates: with a plan that skips five, its sixth is step 11, as the seal knew."""
+    place = laid_out(tmp_path / "ckpt", {"c/step=6.ckpt": pickle.dumps({"global_step": 6, "w": [1.0]})}) / "c"
+    sealed(tmp_path, place, 11)
+    assert plan_of(tmp_path, **OWN).step == 11
+    (place / "step=6.ckpt").write_bytes(pickle.dumps({"global_step": 7, "w": [1.0]}))
+    assert plan_of(tmp_path, **OWN).step != 11
+
+
 def test_a_file_that_was_written_over_is_never_handed_over_under_the_step_that_was_sealed(tmp_path: Path) -> None:
     """A script with one name for all its checkpoints: a rewind after a spike would hand it the diverged state."""
     place = laid_out(tmp_path / "runs", {"ckpt.pkl": pickle.dumps({"w": [1.0] * 100})})
