@@ -69,7 +69,7 @@ def _expected(folder: Path) -> dict[str, dict[str, Any]]:
 def _roots(folder: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
     for name, case in _expected(folder).items():
         said = _objects("classify", "--json", folder / f"{name}.log")
-        yield name, case, next((one["root_cause"] for one in said if one.get("root_cause")), {})
+        yield name, case, next((line["root_cause"] for line in said if line.get("root_cause")), {})
 
 
 def causes(folder: Path) -> Answers:
@@ -88,8 +88,8 @@ def responses(folder: Path) -> Answers:
 def scripts(folder: Path) -> Answers:
     for name, case in _expected(folder).items():
         found = _objects("doctor", "cluster", "--offline", "--json", "--script", folder / name)
-        said = {one["check"] for one in found}
-        errors = {one["check"] for one in found if one["severity"] == "error"}
+        said = {finding["check"] for finding in found}
+        errors = {finding["check"] for finding in found if finding["severity"] == "error"}
         wrong = [f"{check} is not said" for check in case["should_say"] if check not in said]
         wrong += [
             f"{check} is an error" for check in sorted(errors) if case["no_error"] or check in case["must_not_error"]
@@ -103,7 +103,7 @@ def configurations(folder: Path) -> Answers:
         provisioning = folder / f"{name}.provisioning_parameters.json"
         arguments += ["--provisioning", provisioning] if provisioning.is_file() else []
         found = _objects("doctor", "cluster", "--offline", "--json", *arguments)
-        errors = {one["check"] for one in found if one["severity"] == "error"}
+        errors = {finding["check"] for finding in found if finding["severity"] == "error"}
         wanted = [set(name.split("|")) for name in case["errors"]]
         wrong = [f"{'|'.join(sorted(names))} is not found" for names in wanted if not names & errors]
         wrong += [f"{check} is an error" for check in sorted(errors) if not any(check in names for names in wanted)]
@@ -147,7 +147,7 @@ def slurm_path(folder: Path) -> Answers:
 def checkpoints(folder: Path) -> Answers:
     for name in _expected(folder):
         _, lines = _run("checkpoints", "--json", folder / name)
-        found = {one["step"]: one for one in json.loads("\n".join(lines))}
+        found = {view["step"]: view for view in json.loads("\n".join(lines))}
         wanted = CHECKPOINTS.get(name, {})
         wrong = [] if found.keys() == wanted.keys() else [f"steps {sorted(found)}, not {sorted(wanted)}"]
         for step, why in wanted.items():
@@ -162,11 +162,11 @@ def events(folder: Path) -> Answers:
         told = _objects("replay", "--json", folder / f"{name}.json")
         wrong = [] if told else ["nothing is said"]
         is_whole = case.get("taken") or case.get("malformed") is False
-        if is_whole and any(one["malformed"] for one in told):
+        if is_whole and any(line["malformed"] for line in told):
             wrong.append("malformed")
-        if case.get("taken") and not any(one["signal"] for one in told):
+        if case.get("taken") and not any(line["signal"] for line in told):
             wrong.append("not taken in")
-        if case.get("taken") and "fault" in case and not any(one["fault"] == case["fault"] for one in told):
+        if case.get("taken") and "fault" in case and not any(line["fault"] == case["fault"] for line in told):
             wrong.append(f"{told[0]['fault'] if told else None}, not {case['fault']}")
         yield name, "; ".join(wrong)
 

@@ -72,7 +72,7 @@ class _Rank:
 
     torch: Any
     dist: Any
-    rank: int
+    number: int
     world: int
     bad: int
     pipe: str
@@ -81,81 +81,81 @@ class _Rank:
 
     @property
     def is_bad(self) -> bool:
-        return self.rank == self.bad
+        return self.number == self.bad
 
     def reduce(self, size: int = 4, group: Any = None) -> None:
         self.dist.all_reduce(self.torch.ones(size), group=group)
 
     def read(self) -> None:
-        Path(self.pipe).read_bytes()  # nobody ever writes: storage that does not answer
+        Path(self.pipe).read_bytes()  # no process ever writes to it: storage that does not answer
 
 
-def _sleeps(one: _Rank) -> None:
-    if one.is_bad:
+def _sleeps(rank: _Rank) -> None:
+    if rank.is_bad:
         time.sleep(600)
-    one.reduce()
+    rank.reduce()
 
 
-def _spins(one: _Rank) -> None:
-    while one.is_bad:
+def _spins(rank: _Rank) -> None:
+    while rank.is_bad:
         sum(range(1000))
-    one.reduce()
+    rank.reduce()
 
 
-def _reads(one: _Rank) -> None:
-    if one.is_bad:
-        one.read()
-    one.reduce()
+def _reads(rank: _Rank) -> None:
+    if rank.is_bad:
+        rank.read()
+    rank.reduce()
 
 
-def _stopped(one: _Rank) -> None:
-    if one.is_bad:
+def _stopped(rank: _Rank) -> None:
+    if rank.is_bad:
         os.kill(os.getpid(), signal.SIGSTOP)
-    one.reduce()
+    rank.reduce()
 
 
-def _killed(one: _Rank) -> None:
-    if one.is_bad:
+def _killed(rank: _Rank) -> None:
+    if rank.is_bad:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        one.reduce()
+        rank.reduce()
     except RuntimeError:  # the others' connections break; a script that goes on without an end
         time.sleep(600)
 
 
-def _other_size(one: _Rank) -> None:
-    one.reduce(5 if one.is_bad else 4)
-    one.reduce()
+def _other_size(rank: _Rank) -> None:
+    rank.reduce(5 if rank.is_bad else 4)
+    rank.reduce()
 
 
-def _other_operation(one: _Rank) -> None:
-    if one.is_bad:
-        one.dist.broadcast(one.torch.ones(4), src=(one.bad + 1) % one.world)
-    one.reduce()
-    one.reduce()
+def _other_operation(rank: _Rank) -> None:
+    if rank.is_bad:
+        rank.dist.broadcast(rank.torch.ones(4), src=(rank.bad + 1) % rank.world)
+    rank.reduce()
+    rank.reduce()
 
 
-def _other_group(one: _Rank) -> None:
-    one.reduce(group=one.other if one.is_bad else None)
+def _other_group(rank: _Rank) -> None:
+    rank.reduce(group=rank.other if rank.is_bad else None)
 
 
-def _missing_in_half(one: _Rank) -> None:
-    if one.is_bad:
+def _missing_in_half(rank: _Rank) -> None:
+    if rank.is_bad:
         time.sleep(600)
-    one.reduce(3, group=one.half)
-    one.reduce()
+    rank.reduce(3, group=rank.half)
+    rank.reduce()
 
 
-def _unsent(one: _Rank) -> None:
-    if one.is_bad:
+def _unsent(rank: _Rank) -> None:
+    if rank.is_bad:
         time.sleep(600)
-    if one.rank == (one.bad + 1) % one.world:
-        one.dist.recv(one.torch.ones(4), src=one.bad)
-    one.reduce()
+    if rank.number == (rank.bad + 1) % rank.world:
+        rank.dist.recv(rank.torch.ones(4), src=rank.bad)
+    rank.reduce()
 
 
-def _all_read(one: _Rank) -> None:
-    one.read()
+def _all_read(rank: _Rank) -> None:
+    rank.read()
 
 
 KINDS: Final = {
@@ -229,8 +229,8 @@ def _train(kind: str, rank: int, world: int, bad: int, here: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{here}/store", rank=rank, world_size=world)
     halves = [dist.new_group(list(range(world // 2))), dist.new_group(list(range(world // 2, world)))]
-    one = _Rank(
-        torch=torch, dist=dist, rank=rank, world=world, bad=bad, pipe=str(here / "pipe"),
+    own = _Rank(
+        torch=torch, dist=dist, number=rank, world=world, bad=bad, pipe=str(here / "pipe"),
         half=halves[rank >= world // 2], other=dist.new_group(list(range(world))),
     )  # fmt: skip
     monitor = start_in(
@@ -240,11 +240,11 @@ def _train(kind: str, rank: int, world: int, bad: int, here: Path) -> None:
         config=Config(heartbeat_s=1.0, poll_s=1.0, watch_s=0.1, stall_floor_s=2.0, stall_startup_s=30.0),
     )
     for step in range(1, INJECTED_AT + 1):
-        one.reduce()
-        one.reduce(3, group=one.half)
+        own.reduce()
+        own.reduce(3, group=own.half)
         monitor.step(step, loss=1.0)
     (here / f"injected-{rank}").touch()
-    KINDS[kind].inject(one)
+    KINDS[kind].inject(own)
     time.sleep(600)
 
 
@@ -283,9 +283,9 @@ def main() -> None:
             print(f"{kind}, rank {bad} of {world}: {outcome.verdict}", file=sys.stderr)
     print(f"{'hang':30} {'right':>9} {'without':>9} {'slowest':>9} {'wrong node':>10}")
     for kind in (*KINDS, "all"):
-        of = [one for one in outcomes if kind in (one.kind, "all")]
-        right, before = sum(one.is_right for one in of), sum(one.was_right for one in of)
-        slowest, wrong = max(one.after_s for one in of), sum(one.condemns_wrongly for one in of)
+        of = [outcome for outcome in outcomes if kind in (outcome.kind, "all")]
+        right, before = sum(outcome.is_right for outcome in of), sum(outcome.was_right for outcome in of)
+        slowest, wrong = max(outcome.after_s for outcome in of), sum(outcome.condemns_wrongly for outcome in of)
         print(f"{kind:30} {right:>4} of {len(of):<2} {before:>4} of {len(of):<2} {slowest:>7.1f} s {wrong:>10}")
 
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.model.incident import Incident
-from simulation.runs.truth import ActiveTrouble, Attempt, TrueRun
+from simulation.runs.truth import Attempt, TrueRun
 from simulation.stages.world import World
 
 MINUTE_H: Final = 1 / 60
@@ -39,9 +39,8 @@ class Bill:
 
     trained_h: float = 0.0
     ill_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)  # by what was wrong
-    unsaid_h: defaultdict[str, float] = field(
-        default_factory=_hours_by_cause
-    )  # of these, ten minutes on and more, nobody told
+    # Of these, ten minutes on and more, no person told.
+    unsaid_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
     doubled_unsaid_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
     unsaved_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
     in_vain_h: defaultdict[str, float] = field(default_factory=_hours_by_cause)
@@ -214,21 +213,20 @@ class Reckoning:
         for run in self._world.runs.values():
             self.bill.troubles += len(run.ills)
             for ill in run.ills:
-                if ill.kind in NOT_WORKING and (ill.until is not None or self._was_curable(run, ill)):
+                if ill.kind in NOT_WORKING and (ill.until is not None or self._was_curable(run)):
                     self.bill.curable += 1
             left = run.ill
             about = [incident for incident in closed if self._is_about(incident, run)]
-            if left is not None and left.kind in NOT_WORKING and about and self._was_curable(run, left):
+            if left is not None and left.kind in NOT_WORKING and about and self._was_curable(run):
                 last = max(about, key=lambda incident: incident.closed_at or incident.opened_at)
                 if last.phase.value == "handed_over":
                     self.bill.curable_left[f"{left.kind}, {last.outcome}"] += 1
         return self.bill
 
-    def _was_curable(self, run: TrueRun, ill: ActiveTrouble) -> bool:
-        """A new attempt from what it has saved would have trained on, nobody wanted otherwise, and its trainer does as
-        it is told.
+    def _was_curable(self, run: TrueRun) -> bool:
+        """A new attempt from what it has saved would have trained on, its owner did not want otherwise, and its trainer
+        does as it is told.
         """
-        del ill
         is_people_s = (
             run.owner_stopped or run.owner_took_it or run.is_unprotected or run.is_another_stages or run.denied_at
         )

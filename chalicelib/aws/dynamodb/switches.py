@@ -5,7 +5,6 @@ docs/storage.md lists the items.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -106,19 +105,9 @@ class DynamoControls:
             expression.set("tripped_by", items.text(incident_id)),
             expression.set("tripped_said", items.text(text)),
         ]
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=SWITCHES,
-                UpdateExpression=f"SET {', '.join(sets)} REMOVE breaker_paged",
-                # The first to trip it is the one that is recorded.
-                ConditionExpression="attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at",
-                **expression.parts(),
-            )
-        except AwsRefusal:
-            return
+        # The first to trip it is the one that is recorded.
+        condition = "attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at"
+        self._update_if(condition, f"SET {', '.join(sets)} REMOVE breaker_paged", expression)
 
     def lift(self, *, who: str, now: datetime) -> None:
         """See ports.JobRegistry."""
@@ -128,35 +117,31 @@ class DynamoControls:
         """See ports.JobRegistry."""
         expression = Expression()
         sets = expression.set("breaker_paged", items.text(incident_id))
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=SWITCHES,
-                UpdateExpression=f"SET {sets}",
-                ConditionExpression="attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged",
-                **expression.parts(),
-            )
-        except AwsRefusal:
-            return False
-        return True
+        condition = "attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged"
+        return self._update_if(condition, f"SET {sets}", expression)
 
     def release_breaker_page(self, incident_id: str) -> None:
         """See ports.JobRegistry."""
         expression = Expression()
         paged = expression.value("breaker_paged", items.text(incident_id))
         name = expression.name("breaker_paged")
-        with suppress(AwsRefusal):  # another one's
+        self._update_if(f"{name} = {paged}", f"REMOVE {name}", expression)
+
+    def _update_if(self, condition: str, update: str, expression: Expression) -> bool:
+        """Change the switches' item where the condition holds; whether it did."""
+        try:
             items.retry_in_transaction(
                 self._client.update_item,
                 expect=(_FAILED,),
                 TableName=self._table,
                 Key=SWITCHES,
-                UpdateExpression=f"REMOVE {name}",
-                ConditionExpression=f"{name} = {paged}",
+                UpdateExpression=update,
+                ConditionExpression=condition,
                 **expression.parts(),
             )
+        except AwsRefusal:
+            return False
+        return True
 
 
 def _names(stored: Item, attribute: str) -> tuple[str, ...]:

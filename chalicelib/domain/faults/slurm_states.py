@@ -159,9 +159,8 @@ def fault_of_end(
         case AttemptStatus.GONE:
             return FaultClass.JOB_MISSING
         case AttemptStatus.STOPPED if ended_by is EndedBy.ADMIN:
-            return (
-                FaultClass.UNCLEAR
-            )  # not its owner's wish: what the run showed before decides (rules/run/cancelled.py)
+            # Not its owner's wish: what the run showed before decides (rules/run/cancelled.py).
+            return FaultClass.UNCLEAR
         case _:
             return None
 

@@ -89,9 +89,6 @@ class Onset:
     step: Maybe[int]
 
 
-_NOBODY_MISSING = frozenset(rule.value for rule in NOBODY_MISSING)
-
-
 class SuspicionKind(StrEnum):
     """What the suspects are suspected of."""
 
@@ -126,8 +123,8 @@ class Suspicion(Record):
 
     @property
     def clears_all(self) -> bool:
-        """The ranks' flight recorders show that nobody is missing."""
-        return self.rule in _NOBODY_MISSING
+        """The ranks' flight recorders show that no rank is missing."""
+        return self.rule in NOBODY_MISSING
 
 
 def suspect_word(suspicion: Suspicion) -> str:

@@ -35,7 +35,7 @@ from rekindle.protocol.signals import FaultClass
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
-_ACCUSES_NO_NODE: Final = frozenset(rule.value for rule in FlightRule)  # a joined verdict keeps the other source's rule
+_ACCUSES_NO_NODE: Final = frozenset(FlightRule)  # a joined verdict keeps the other source's rule
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 

@@ -18,7 +18,7 @@ TOLD_AFTER: Final = timedelta(minutes=15)
 
 
 def with_down_told(context: RuleContext, decision: Decision) -> Decision:
-    """`decision` with one warning where its run has been down for TOLD_AFTER and nobody was told anything yet."""
+    """`decision` with one warning where its run has been down for TOLD_AFTER and no person was told anything yet."""
     incident = decision.incident
     if incident.node is not None or incident.tracking.is_warned:
         return decision

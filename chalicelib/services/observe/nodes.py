@@ -174,9 +174,9 @@ class Nodes:
             now, closed = self.clock.now(), self._closed_of_late(incident)
         except RecoveryError:
             return frozenset()  # then more nodes count as down, and less is done
-        mended = [one for one in (incident, *others) if one.repair is not None and one.repair.steps]
-        mended += [one for one in closed if _is_left_in_repair(one, listed, now)]
-        return frozenset(one.node for one in mended if one.node is not None)
+        mended = [item for item in (incident, *others) if item.repair is not None and item.repair.steps]
+        mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
+        return frozenset(item.node for item in mended if item.node is not None)
 
     def _load(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
         """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""

@@ -29,7 +29,7 @@ from rekindle.protocol.cluster.cluster_name import (
 from rekindle.protocol.cluster.names import (
     ENV_CLUSTER,
     ENV_SLURM_ATTEMPT,
-    ENV_SUBMITTED_ON,
+    OF_ONE_ATTEMPT,
     SlurmAttempt,
     attempt_from_env,
     check_cluster,
@@ -59,17 +59,7 @@ MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
 
 # What a job that was submitted within one of ours inherits, and is no word about itself.
-_OF_THE_SUBMITTER: Final = (
-    ENV_ATTEMPT,
-    ENV_INCIDENT,
-    ENV_JOB_ID,
-    ENV_RESUME_MANIFEST,
-    ENV_RESUME_STEP,
-    ENV_RESUME_URI,
-    ENV_SKIP,
-    ENV_SLURM_ATTEMPT,
-    ENV_SUBMITTED_ON,
-)
+_OF_THE_SUBMITTER: Final = (ENV_JOB_ID, *OF_ONE_ATTEMPT)
 
 _Answer = TypeVar("_Answer")
 

@@ -28,9 +28,8 @@ from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, ch
 MARKERS: Final = ("_SUCCESS", ".complete", ".lock")
 SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being written has changed
 _TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")
-WRITER_QUIET_S: Final = (
-    5.0  # unchanged for so long, while a thread lives that the save began and that may be its writer
-)
+# Unchanged for so long, while a thread lives that the save began and that may be its writer.
+WRITER_QUIET_S: Final = 5.0
 
 
 class SaveIncomplete(Exception):

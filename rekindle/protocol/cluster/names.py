@@ -18,6 +18,14 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from rekindle.protocol.bounds import Text
+from rekindle.protocol.launch_orders import (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+)
 from rekindle.protocol.wire import MailboxError, check_id
 
 PREFIX: Final = "slurm"
@@ -25,6 +33,17 @@ ENV_CLUSTER: Final = "REKINDLE_CLUSTER"
 ENV_SLURM_ATTEMPT: Final = "REKINDLE_ATTEMPT_NAME"  # set for a fresh submission of ours: its attempt's whole name
 # On which host that was submitted. What the run submits itself inherits both, and has another SLURM_SUBMIT_HOST.
 ENV_SUBMITTED_ON: Final = "REKINDLE_SUBMITTED_ON"
+# What the environment of one attempt says of that attempt alone: no word about another one, which may inherit it.
+OF_ONE_ATTEMPT: Final = (
+    ENV_ATTEMPT,
+    ENV_INCIDENT,
+    ENV_RESUME_MANIFEST,
+    ENV_RESUME_STEP,
+    ENV_RESUME_URI,
+    ENV_SKIP,
+    ENV_SLURM_ATTEMPT,
+    ENV_SUBMITTED_ON,
+)
 MAX_CLUSTER_CHARS: Final = 63  # Source: botocore sagemaker ClusterName; Slurm's own ClusterName is at most 40
 MAX_QUEUE_CHARS: Final = 80
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?")

@@ -12,16 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
-from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, parse_attempt
+from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, OF_ONE_ATTEMPT, parse_attempt
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
-    ENV_INCIDENT,
     ENV_JOB_ID,
-    ENV_RESUME_MANIFEST,
-    ENV_RESUME_STEP,
-    ENV_RESUME_URI,
-    ENV_SKIP,
 )
 from rekindle.protocol.wire import MailboxError
 from rekindle.sbatch.options import of_script
@@ -50,17 +44,7 @@ from rekindle.slurm_agent.reading.script import read as read_script
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
 EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
-STALE: Final = (
-    EXCLUDED,
-    ENV_ATTEMPT,
-    ENV_INCIDENT,
-    ENV_RESUME_MANIFEST,
-    ENV_RESUME_STEP,
-    ENV_RESUME_URI,
-    ENV_SKIP,
-    ENV_SLURM_ATTEMPT,
-    ENV_SUBMITTED_ON,
-)
+STALE: Final = (EXCLUDED, *OF_ONE_ATTEMPT)
 _SHOWS_JOB: Final = re.compile(r"\bscontrol\b.*\bshow\s+job\b")
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"

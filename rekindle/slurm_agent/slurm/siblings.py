@@ -57,7 +57,7 @@ class Siblings:
             tie = same_run(ours, facts[job.job], resolved) if stands is not None else None
             if stands is not None and tie is not None:
                 found.append(Sibling(slurm_job=job.job, standing=stands, tie=tie, attempt=self._attempt(job)))
-        return min(found, key=lambda one: (one.standing, one.slurm_job), default=None)
+        return min(found, key=lambda sibling: (sibling.standing, sibling.slurm_job), default=None)
 
     def _details(self, jobs: Collection[Job]) -> Mapping[int, Mapping[str, str]]:
         """What cannot be read of one job counts as nothing said there. Raises: SlurmUnavailable."""
@@ -91,7 +91,7 @@ class Siblings:
             arguments = _after_the_script(job, detail.get("SubmitLine") or "") if arguments is None else arguments
         return replace(
             _bare(job),
-            output=re.sub(rf"(?<![0-9]){job.job}(?![0-9])", "%j", job.stdout),
+            output=_pattern_of(job.stdout, job.job),
             script=script,
             arguments=arguments,
             says=tuple(self.owners.own(one, job) for one in said if one is not None),
@@ -116,7 +116,7 @@ class Siblings:
         return replace(
             facts,
             folder=spec.workdir,
-            output=re.sub(rf"(?<![0-9]){old.slurm_job}(?![0-9])", "%j", output),
+            output=_pattern_of(output, old.slurm_job),
             script=spec.script,
             arguments=spec.arguments,
             says=(kept, *((said,) if said is not None else ())),
@@ -144,6 +144,11 @@ class Siblings:
             return real[path]
 
         return resolved
+
+
+def _pattern_of(output: str, job: int) -> str:
+    """An output's name as it was asked for: with `%j` where the job's own number stands."""
+    return re.sub(rf"(?<![0-9]){job}(?![0-9])", "%j", output)
 
 
 def _after_the_script(job: Job, line: str) -> tuple[str, ...] | None:

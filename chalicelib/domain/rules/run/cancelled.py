@@ -1,4 +1,4 @@
-"""An attempt that was cancelled: by its owner, by an administrator or another recovery layer, or by nobody knows whom.
+"""An attempt that was cancelled: by its owner, an administrator, another recovery layer, or it is not known by whom.
 
 Root's cancel of a run that hung or was in other trouble is no wish of its owner's: HyperPod's hung-job detection
 cancels so. The run is recovered where something showed the trouble; where nothing did, a person is asked.
