@@ -390,7 +390,6 @@ def test_siblings_are_told_by_mailbox_by_tag_and_by_name(script: Script) -> None
     bare: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://x/y"}, "Environment": {}}
     names = ("same-mailbox", "same-tag", "another", "ended", "lm-7b-r2")
     script.stub.add_response("list_training_jobs", listing(*names))
-    script.stub.add_response("list_training_jobs", listing())
     script.describes("same-mailbox").describes("lm-7b")
     script.describes("same-tag", **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     script.describes("another", **bare).tags([], "another")
@@ -404,7 +403,6 @@ def test_a_run_under_another_role_is_no_sibling_whatever_it_says_of_itself(scrip
     nowhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/other"}}
     foreign = {"RoleArn": "arn:aws:iam::123456789012:role/neighbour"}
     script.stub.add_response("list_training_jobs", listing("same-mailbox", "same-tag"))
-    script.stub.add_response("list_training_jobs", listing())
     script.describes("same-mailbox", **foreign).describes("lm-7b")
     script.describes("same-tag", **foreign, **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     assert script.scheduler.siblings(ours, besides=()) == ()
