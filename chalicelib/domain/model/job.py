@@ -12,6 +12,7 @@ from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.cluster.names import undeclared_job_ids
+from rekindle.protocol.run_places import one_spelling
 
 
 class AlarmMode(StrEnum):
@@ -68,7 +69,7 @@ class WatchPlan(Record):
 class RunPlace:
     """Where a run trains and meets the service: equal for two runs that may be one.
 
-    `mailbox` may be given with a slash at its end, and is kept without; empty where the run has none.
+    `mailbox` is kept in one spelling; empty where the run has none.
     """
 
     platform: str
@@ -76,7 +77,7 @@ class RunPlace:
     mailbox: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mailbox", self.mailbox.rstrip("/"))
+        object.__setattr__(self, "mailbox", one_spelling(self.mailbox) or self.mailbox.rstrip("/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
