@@ -81,6 +81,18 @@ class RunPlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewestSave(Record):
+    """The furthest step for which a manifest of `attempt` was seen."""
+
+    attempt: str
+    step: int
+
+    def is_older_than(self, attempt: str, step: int) -> bool:
+        """Whether a save of that attempt and step takes its place."""
+        return attempt != self.attempt or step > self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job(Record):
     """A protected run, the same `job_id` across every Attempt.
 
@@ -91,8 +103,7 @@ class Job(Record):
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
     ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when its last
     attempt ended, or when it was found to be over where that is not known; None while it is active. `version` fences
-    changes of the current attempt. `has_saved`: a manifest of one of its attempts has been seen, whatever has become of
-    it since.
+    changes of the current attempt. `newest_save` was seen to be sealed, whatever has become of it since.
     """
 
     job_id: str
@@ -114,7 +125,7 @@ class Job(Record):
     halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
     ended_at: datetime | None = None
-    has_saved: bool = False
+    newest_save: NewestSave | None = None
 
     @property
     def place(self) -> RunPlace:
