@@ -16,7 +16,6 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.timed import TimedBox
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.saved import SaveJob, Upload
 from rekindle.monitor.saving.seal import Sealer
@@ -51,10 +50,10 @@ class ServiceLink:
         is_stuck: Callable[[], bool] = lambda: False,
         hold: Callable[[Box], bool] = lambda _: True,
         is_contested: Callable[[], bool] = lambda: False,
-        counts: OwnCounts | None = None,
+        left_out: int = 0,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`.
-        is_contested: it is not settled yet that the run is this process's. counts: see `Sealer`.
+        is_contested: it is not settled yet that the run is this process's. left_out: steps that its plan skips.
         """
         self._box = box = TimedBox(box)
         self._requests = requests
@@ -91,7 +90,7 @@ class ServiceLink:
             trouble=trouble,
             hasher=self._hasher,
             manifest_of=accounts.manifest,
-            counts=counts,
+            left_out=left_out,
             upload=upload,
             clock=clock,
             has_others=accounts.has_other_ranks,

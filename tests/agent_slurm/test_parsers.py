@@ -298,3 +298,19 @@ def test_dependencies_are_taken_apart_and_put_together() -> None:
     assert repointed("afterok:71?afterany:7", 7, 8) == "afterok:71?afterany:8"
     assert repointed("afterok:71", 7, 8) is None
     assert repointed("after:7+10(unfulfilled)", 7, 8) == "after:8+10"
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [
+        ("7:0", (7, 0)),
+        ("0:9", (0, 9)),
+        ("1792", (7, 0)),
+        ("9", (0, 9)),
+        ("0", (0, 0)),
+        ("", (None, None)),
+        ("x:y", (None, None)),
+    ],
+)
+def test_the_exit_status_of_steps_in_both_forms_that_squeue_has(shown: str, status: tuple[int | None, ...]) -> None:
+    assert text.exit_status(shown) == status

@@ -97,7 +97,7 @@ def test_the_quick_start_of_slurm_protects_a_job(tmp_path: Path) -> None:
             (tmp_path / "run").mkdir()
             page = _page("quickstart-slurm.md", tmp_path / "here", environ)
             page.run()
-    assert "node1" in page.printed["until rekindle clusters lab; do sleep 5; done"]
+    assert "idle" in page.printed["until rekindle clusters lab | grep idle; do sleep 5; done"]
     assert "slurm.lab.100" in page.printed["until rekindle jobs $JOB; do sleep 5; done"]
     assert "nothing was done" in page.printed["rekindle drill node_lost --job $JOB"]
 

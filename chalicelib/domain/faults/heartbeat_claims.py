@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.faults.lives import life_of
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.detectors.points import Health
@@ -27,6 +28,7 @@ CLAIMS: Final = frozenset(
         SignalKind.LOSS_SPIKE,
         SignalKind.DIVERGENCE,
         SignalKind.LOSS_RECOVERED,
+        SignalKind.MONITOR_STARTED,
     }
 )
 
@@ -46,6 +48,8 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
         return False
     if not has_fresh_heartbeat(view, now=now):
         return False
+    if signal.kind is SignalKind.MONITOR_STARTED:
+        return (life_of(signal) or 0) > view.life  # its heartbeats name the life that they are of
     if signal.kind is SignalKind.STALL:
         return view.work not in ("", STALLED)
     if signal.kind is SignalKind.NON_FINITE:

@@ -151,6 +151,7 @@ class RunTie(StrEnum):
     CHECKPOINTS = "checkpoints"
     CHAIN = "chain"  # the one waits for the other's end, or was submitted within it
     SCRIPT = "script"  # the same script, submitted again in the same way
+    UNSURE = "unsure"  # the same script; with which arguments cannot be told
 
 
 class Standing(StrEnum):

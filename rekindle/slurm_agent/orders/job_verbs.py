@@ -8,7 +8,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Order, Outcome, Standing
+from rekindle.protocol.cluster.orders import Order, Outcome, RunTie, Standing
 from rekindle.slurm_agent.base.ports import (
     NotProtected,
     OwnActions,
@@ -307,6 +307,12 @@ class JobVerbs:
         other = self._slurm.sibling(old, besides={*ours, old.slurm_job})
         if other is None:
             return None
+        if other.tie is RunTie.UNSURE:
+            detail = (
+                f"nothing was started: job {other.slurm_job} of the same script may be another start of it; with which "
+                "arguments it was submitted cannot be told"
+            )
+            return Result(outcome=Outcome.REFUSED, detail=detail)
         how = "has nodes" if other.standing is Standing.HAS_NODES else "will run by itself"
         detail = f"nothing was started: job {other.slurm_job} of the same run {how} (the same {other.tie})"
         return Result(outcome=Outcome.REFUSED, detail=detail, sibling=other)

@@ -71,9 +71,15 @@ def seconds(text: str | None) -> int | None:
 
 
 def exit_status(text: str | None) -> tuple[int | None, int | None]:
-    """`code:signal`. (None, None) where it cannot be read."""
-    code, _, number = (text or "").partition(":")
-    return _byte(code), _byte(number)
+    """`code:signal`, or a wait status in one number. (None, None) where it cannot be read.
+
+    Source: squeue of 22.05 shows DerivedEC as wait(2) gives it, 1792 for the exit code 7; 24.11 shows 7:0.
+    """
+    code, colon, number = (text or "").partition(":")
+    if colon:
+        return _byte(code), _byte(number)
+    status = whole(code)
+    return (status >> 8, status & 0x7F) if status is not None and 0 <= status <= 0xFFFF else (None, None)
 
 
 def _byte(text: str) -> int | None:

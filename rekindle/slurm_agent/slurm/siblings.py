@@ -9,7 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Sibling
+from rekindle.protocol.cluster.orders import RunTie, Sibling
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import environment_of, script_of, submission_of
 from rekindle.slurm_agent.copies.reads import CopyReads
@@ -20,7 +20,6 @@ from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run_identity import RunFacts, same_run, standing
-from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
 from rekindle.slurm_agent.watching.owners import Owners
 
@@ -40,7 +39,7 @@ class Siblings:
     files: UserFiles
 
     def find(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
-        """See `ports.Slurm.sibling`. One that has nodes comes first."""
+        """See `ports.Slurm.sibling`. One that is surely of the run comes first, then one that has nodes."""
         jobs = self.reads.jobs()
         own = next((job for job in jobs if job.job == old.slurm_job and job.user == old.user), None)
         alive = [job for job in jobs if job.user == old.user and _may_run(job) and job.job not in besides]
@@ -58,7 +57,7 @@ class Siblings:
             tie = same_run(ours, facts[job.job], resolved) if stands is not None else None
             if stands is not None and tie is not None:
                 found.append(Sibling(slurm_job=job.job, standing=stands, tie=tie, attempt=self._attempt(job)))
-        return min(found, key=lambda sibling: (sibling.standing, sibling.slurm_job), default=None)
+        return min(found, key=lambda other: (other.tie is RunTie.UNSURE, other.standing, other.slurm_job), default=None)
 
     def _details(self, jobs: Collection[Job]) -> Mapping[int, Mapping[str, str]]:
         """What cannot be read of one job counts as nothing said there. Raises: SlurmUnavailable."""
@@ -96,7 +95,7 @@ class Siblings:
             script=script,
             arguments=arguments,
             says=tuple(self.owners.own(one, job) for one in said if one is not None),
-            environment={**(environment_of(state, job.kept_as).all or {}), **_places_in(script)},
+            environment=environment_of(state, job.kept_as).all or {},
             is_protected=asked is not None,
         )
 
@@ -121,7 +120,7 @@ class Siblings:
             script=spec.script,
             arguments=spec.arguments,
             says=(kept, *((said,) if said is not None else ())),
-            environment={**spec.environment, **_places_in(spec.script)},
+            environment=spec.environment,
         )
 
     def _attempt(self, job: Job) -> str | None:
@@ -145,10 +144,6 @@ class Siblings:
             return real[path]
 
         return resolved
-
-
-def _places_in(script: str | None) -> Mapping[str, str]:
-    return read_script(script).places if script is not None and "REKINDLE_" in script else {}
 
 
 def _pattern_of(output: str, job: int) -> str:
