@@ -24,7 +24,7 @@ PLAYED = $(addprefix tests/,$(foreach part,$(PART),$(or $(PART_$(part)),$(error 
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove prove-judge lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove prove-fresh prove-judge lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -125,6 +125,9 @@ build/lock/bin/uv:
 
 prove: $(VENV)/.ready  ## 10,000 simulated Incidents with sources that go wrong, and a judge that knows the truth (ARGS='--incidents 100000 --seed 7 --jobs 2')
 	$(BIN)/python -m simulation $(ARGS)
+
+prove-fresh: $(VENV)/.ready  ## what CI plays of this commit: 600 Incidents of the seed that its tree makes
+	$(BIN)/python -m simulation --incidents 600 --seed $$(printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c1-7)) $(ARGS)
 
 prove-judge: $(VENV)/.ready  ## the judge judged: each mechanism of the service switched off in turn, and what catches it (ARGS='--jobs 2')
 	$(BIN)/python -m tests.proving.prove_judge $(ARGS)

@@ -31,6 +31,7 @@ FIRST: Final = (
 )
 COMPUTING: Final = (
     "make docs",
+    "make prove-fresh",  # a finding fails it, with its shrunk story
     f"make test {SERVICE} {QUICK}",
     f"make test {OTHERS} {QUICK}",
     f"make test-long {SERVICE}",

@@ -20,6 +20,7 @@ from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
@@ -262,7 +263,7 @@ class _Play:
             suspicion=self._suspicion(view),
             new_signals=news,
             next_number=2 + world.started,
-            best_before=Known(0),
+            record=JobRecord(best_before=Known(0)),
             current=view.name if world.started else ATTEMPT,
             nodes=Known(NodesSeen(facts=self._nodes(), total=len(NODES))),
             results=results,

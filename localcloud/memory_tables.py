@@ -16,7 +16,7 @@ from datetime import datetime
 from chalicelib.aws.dynamodb.incident_inbox import MAX_INBOX, ORDERS_EXTRA
 from chalicelib.domain.model.errors import InvalidRequest, Permanent, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, TimelineEntry, node_scope
-from chalicelib.domain.model.job import Attempt, Job, WatchPlan
+from chalicelib.domain.model.job import Attempt, Job, NewestSave, WatchPlan
 from chalicelib.domain.model.signal import Signal, SignalSource
 from chalicelib.ports.incidents import Entry, JoinOutcome, Page, StoredIncident
 from chalicelib.ports.jobs import ObservationBasis
@@ -103,9 +103,9 @@ class MemoryJobs(MemoryControls):
         """See the port."""
         self._jobs[job_id] = replace(self.get(job_id), watch=watch)
 
-    def note_saved(self, job_id: str) -> None:
+    def note_save(self, job_id: str, save: NewestSave) -> None:
         """See the port."""
-        self._jobs[job_id] = replace(self.get(job_id), has_saved=True)
+        self._jobs[job_id] = replace(self.get(job_id), newest_save=save)
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         """See the port."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
-from chalicelib.domain.model.job import WatchPlan
+from chalicelib.domain.model.job import NewestSave, WatchPlan
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.job import Attempt, Job
@@ -74,8 +74,8 @@ class JobRegistry(Protocol):
         """How the Job is watched from now on. Raises UnknownEntity."""
         ...
 
-    def note_saved(self, job_id: str) -> None:
-        """A manifest of the Job has been seen (Job.has_saved). Idempotent. Raises UnknownEntity."""
+    def note_save(self, job_id: str, save: NewestSave) -> None:
+        """A manifest of the Job has been seen (Job.newest_save). Idempotent. Raises UnknownEntity."""
         ...
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
@@ -148,8 +148,9 @@ class JobListing(Protocol):
 class Saves(Protocol):
     """When a run saved."""
 
-    def save_times(self, job: Job) -> Maybe[tuple[datetime, ...]]:
-        """When the current attempt's newest checkpoints were completed, oldest first; bounded in calls and in length.
+    def saves(self, job: Job) -> Maybe[tuple[tuple[datetime, int], ...]]:
+        """When the current attempt's newest checkpoints were completed, oldest first, each with its step; bounded in
+        calls and in length.
 
         Unknown where it cannot be listed, or not to its end.
         """

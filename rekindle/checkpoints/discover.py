@@ -66,8 +66,8 @@ def judge_declared(root: str, files: Mapping[str, int], read: Read) -> Found:
     return _judged_folder(root, folder, marked_format(plain(name), folder) or Format.UNKNOWN, plain(name))
 
 
-def inner_steps_of(root: str, files: Mapping[str, int], read: Read) -> Mapping[str, int]:
-    """By file, relative to the checkpoint at `root`, the step that it names for certain."""
+def inner_steps_of(root: str, files: Mapping[str, int], read: Read) -> Mapping[str, tuple[int, ...]]:
+    """By file, relative to the checkpoint at `root`, the numbers that it names as its step."""
     try:
         return inner_steps(_declared(root, files, read))
     except Exception:  # whatever a file in it makes the rules raise: it names none

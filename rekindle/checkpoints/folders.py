@@ -108,8 +108,8 @@ def judged_at(path: str | os.PathLike[str]) -> Found | None:
     return None if found is None or found.format is Format.UNKNOWN else found  # the script knows what it saved
 
 
-def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int]) -> tuple[Found, Mapping[str, int]]:
-    """The same of one that the script says is a checkpoint, with the step that each of its files names, where it does.
+def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int]) -> tuple[Found, Mapping[str, tuple[int, ...]]]:
+    """The same of one that the script says is a checkpoint, with the numbers that its files name as its step.
 
     sizes: of its files, below `path`. See `judge_declared`.
     """
@@ -117,6 +117,11 @@ def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int]) -> tuple
     files = {root if name == ITSELF else f"{root}/{name}": size for name, size in sizes.items()}
     read = reader_of(top)
     return judge_declared(root, files, read), inner_steps_of(root, files, read)
+
+
+def steps_at(path: str | os.PathLike[str]) -> Mapping[str, tuple[int, ...]]:
+    """By file, the numbers that the checkpoint at that path names as its step. Raises: OSError."""
+    return inner_steps_of(*_contents(path))
 
 
 def problems_at(path: str | os.PathLike[str]) -> tuple[str, ...]:

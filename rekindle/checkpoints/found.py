@@ -19,7 +19,7 @@ MAX_PROBLEM_CHARS = 300  # of each: names of files are quoted, and may be of any
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What changes when a file is written again: its size, and its times and inode, or its ETag in S3.
+    """What changes when a file is written again: its size, and its times and inode, or its ETag and version in S3.
 
     changed_ns: when its inode was last changed, which also tells of a file that was moved or copied with its time.
     """
@@ -28,6 +28,7 @@ class Stamp:
     mtime_ns: int | None = None
     inode: int | None = None
     etag: str | None = None
+    version: str | None = None
     changed_ns: int | None = field(default=None, compare=False)
 
     @classmethod
@@ -39,7 +40,7 @@ class Stamp:
     @classmethod
     def sealed(cls, item: ManifestFile) -> Stamp:
         """As the manifest has it."""
-        return cls(item.bytes, item.mtime_ns, item.inode, item.etag)
+        return cls(item.bytes, item.mtime_ns, item.inode, item.etag, item.version)
 
     @property
     def is_known(self) -> bool:
@@ -52,6 +53,8 @@ class Stamp:
 
     def is_other_than(self, sealed: Stamp) -> bool:
         """Whether it was written since. Copies keep times to the fraction of a second, and have other inodes."""
+        if sealed.version is not None and self.version is not None and sealed.version == self.version:
+            return False
         if sealed.etag is not None and self.etag is not None:
             return sealed.etag != self.etag
         if sealed.mtime_ns is None or self.mtime_ns is None:

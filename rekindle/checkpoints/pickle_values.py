@@ -1,7 +1,8 @@
 """The plain values that a pickle holds, built without ever running one: dicts, lists, tuples, texts, numbers.
 
 Python's own unpickler calls what a file names, and takes memory that a file only claims to need (a memo of four
-billion places, a bytearray of any length). This one knows the opcodes of plain values and refuses every other, by name.
+billion places, a bytearray of any length). This one knows the opcodes of plain values. Of every other it either refuses
+the pickle, or puts `OTHER` in the place of what the opcode would have made.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 MAX_OPCODES: Final = 4_000_000  # some seconds of pure Python
+OTHER: Final = object()  # what is no plain value
 _MARK: Final = object()
 _VALUES: Final = frozenset({
     "BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT", "UNICODE", "BINUNICODE",
@@ -34,25 +36,12 @@ def plain_value(raw: bytes) -> Any:
 
     Raises: NotPlain, a ValueError.
     """
-    stack: list[Any] = []
-    memo: dict[Any, Any] = {}
+    machine = _Machine(refuses=True)
     try:
         for opcode, value, _ in islice(pickletools.genops(raw), MAX_OPCODES):
-            name = opcode.name
-            if name in _VALUES:
-                stack.append(value)
-            elif name in _CONSTANTS:
-                stack.append(_CONSTANTS[name])
-            elif name in _GETS:
-                stack.append(memo[value])
-            elif name in _PUTS:
-                memo[value] = _top(stack)
-            elif name == "MEMOIZE":
-                memo[len(memo)] = _top(stack)
-            elif name == "STOP":
-                return _top(stack)
-            elif name not in _SILENT:
-                _build(name, stack)
+            if opcode.name == "STOP":
+                return machine.top()
+            machine.see(opcode, value)
     except NotPlain:
         raise
     except Exception as err:  # whatever a hostile or a cut pickle leads to
@@ -60,48 +49,116 @@ def plain_value(raw: bytes) -> Any:
     raise NotPlain(f"a pickle that is cut short, or has more than {MAX_OPCODES} opcodes")
 
 
-def _build(name: str, stack: list[Any]) -> None:
-    """One opcode that puts values together. Raises: NotPlain, and what damaged pickles lead to."""
-    if name == "MARK":
-        stack.append(_MARK)
-    elif name in _EMPTY:
-        stack.append(_EMPTY[name]())
-    elif name in _TUPLES:
-        size = _TUPLES[name]
-        items = stack[-size:]
-        if len(items) < size or any(item is _MARK for item in items):
+def outermost(raw: bytes) -> dict[Any, Any]:
+    """The pickled dict itself, with `OTHER` for what in it is no plain value; of one that is cut short, what came
+    before. Empty for a pickle of anything else.
+    """
+    machine = _Machine(refuses=False)
+    try:
+        for opcode, value, _ in islice(pickletools.genops(raw), MAX_OPCODES):
+            if opcode.name == "STOP":
+                break
+            machine.see(opcode, value)
+    except Exception:  # hostile or cut short: see above
+        return machine.bottom()
+    return machine.bottom()
+
+
+class _Machine:
+    """The stack of the machine that a pickle is a program for."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        """refuses: whatever is no plain value; otherwise it is `OTHER`."""
+        self._refuses = refuses
+        self._stack: list[Any] = []
+        self._memo: dict[Any, Any] = {}
+
+    def see(self, opcode: pickletools.OpcodeInfo, value: Any) -> None:
+        """Raises: NotPlain, and what damaged pickles lead to."""
+        name, stack = opcode.name, self._stack
+        if name in _VALUES:
+            stack.append(value)
+        elif name in _CONSTANTS:
+            stack.append(_CONSTANTS[name])
+        elif name in _GETS:
+            stack.append(self._memo[value])
+        elif name in _PUTS:
+            self._memo[value] = self.top()
+        elif name == "MEMOIZE":
+            self._memo[len(self._memo)] = self.top()
+        elif name not in _SILENT:
+            self._build(opcode)
+
+    def _build(self, opcode: pickletools.OpcodeInfo) -> None:
+        """One opcode that puts values together."""
+        name, stack = opcode.name, self._stack
+        if name == "MARK":
+            stack.append(_MARK)
+        elif name in _EMPTY:
+            stack.append(_EMPTY[name]())
+        elif name in _TUPLES:
+            size = _TUPLES[name]
+            items = stack[-size:]
+            if len(items) < size or any(item is _MARK for item in items):
+                raise NotPlain("a damaged pickle")
+            stack[-size:] = [tuple(items)]
+        elif name in ("TUPLE", "LIST", "DICT"):
+            items = self._since_mark()
+            stack.append(tuple(items) if name == "TUPLE" else items if name == "LIST" else _pairs(items))
+        elif name in ("APPEND", "APPENDS"):
+            items = self._since_mark() if name == "APPENDS" else [stack.pop()]
+            if (into := self._of(list)) is not None:
+                into.extend(items)
+        elif name in ("SETITEM", "SETITEMS"):
+            items = self._since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
+            if (into := self._of(dict)) is not None:
+                into.update(_pairs(items))
+        else:
+            self._other(opcode)
+
+    def _other(self, opcode: pickletools.OpcodeInfo) -> None:
+        if self._refuses:
+            raise NotPlain(f"the opcode {opcode.name}, which no plain value needs")
+        takes = list(opcode.stack_before)
+        if pickletools.markobject in takes:
+            self._since_mark()
+            takes = takes[: takes.index(pickletools.markobject)]
+        del self._stack[len(self._stack) - len(takes) :]
+        self._stack += [OTHER] * len(opcode.stack_after)
+
+    def top(self) -> Any:
+        if not self._stack or self._stack[-1] is _MARK:
             raise NotPlain("a damaged pickle")
-        stack[-size:] = [tuple(items)]
-    elif name in ("TUPLE", "LIST", "DICT"):
-        items = _since_mark(stack)
-        stack.append(tuple(items) if name == "TUPLE" else items if name == "LIST" else _pairs(items))
-    elif name in ("APPEND", "APPENDS"):
-        items = _since_mark(stack) if name == "APPENDS" else [stack.pop()]
-        _of(list, stack).extend(items)
-    elif name in ("SETITEM", "SETITEMS"):
-        items = _since_mark(stack) if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
-        _of(dict, stack).update(_pairs(items))
-    else:
-        raise NotPlain(f"the opcode {name}, which no plain value needs")
+        return self._stack[-1]
+
+    def _of(self, kind: type) -> Any:
+        """What lies on top, which must be of that kind; None for what is no plain value."""
+        top = self.top()
+        if top is OTHER:
+            return None
+        if type(top) is not kind:
+            raise NotPlain("a damaged pickle")
+        return top
+
+    def _since_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while (item := self._stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    def bottom(self) -> dict[Any, Any]:
+        """The dict that all else is put into, also before its last items were set; empty where there is none."""
+        whole = self._stack[0] if self._stack else None
+        if type(whole) is not dict:
+            return {}
+        if len(self._stack) > 1 and self._stack[1] is _MARK:
+            rest = self._stack[2:]
+            whole.update((key, value) for key, value in zip(rest[::2], rest[1::2], strict=False) if _is_key(key))
+        return whole
 
 
-def _top(stack: list[Any]) -> Any:
-    if not stack or stack[-1] is _MARK:
-        raise NotPlain("a damaged pickle")
-    return stack[-1]
-
-
-def _of(kind: type, stack: list[Any]) -> Any:
-    if type(_top(stack)) is not kind:
-        raise NotPlain("a damaged pickle")
-    return stack[-1]
-
-
-def _since_mark(stack: list[Any]) -> list[Any]:
-    items: list[Any] = []
-    while (item := stack.pop()) is not _MARK:
-        items.append(item)
-    return items[::-1]
+def _is_key(value: Any) -> bool:
+    return isinstance(value, str | int)
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:

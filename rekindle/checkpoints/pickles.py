@@ -10,6 +10,8 @@ import pickletools
 from collections.abc import Collection, Iterator
 from typing import Final
 
+from rekindle.checkpoints.pickle_values import outermost
+
 MAX_WALK_BYTES: Final = 4 * 1024 * 1024  # some seconds of pure Python
 
 Token = str | int | None
@@ -79,86 +81,8 @@ def numbers_of(raw: bytes, keys: Collection[str]) -> dict[str, set[int]]:
     return found
 
 
-_MARK: Final = object()
-_OTHER: Final = object()  # whatever is no plain text, number or dict: nothing of it is made
-
-
 def top_level(raw: bytes) -> dict[str, int]:
-    """The whole numbers that the pickled dict itself has, by their keys; not those of the dicts within it.
-
-    The opcodes are followed with a stack of plain values. Of a pickle that is cut short, what came before.
+    """The whole numbers that the pickled dict itself has, by their keys; not those of the dicts within it. Of a pickle
+    that is cut short, what came before.
     """
-    walk = _StackWalk()
-    try:
-        for opcode, value, _ in pickletools.genops(raw):
-            walk.see(opcode, value)
-    except Exception:  # hostile or cut short
-        return walk.numbers()
-    return walk.numbers()
-
-
-class _StackWalk:
-    """The stack of the machine that a pickle is a program for, with dicts of texts and numbers as all that is built."""
-
-    def __init__(self) -> None:
-        self._stack: list[object] = []
-        self._memo: dict[int, object] = {}
-
-    def see(self, opcode: pickletools.OpcodeInfo, value: object) -> None:
-        name, stack = opcode.name, self._stack
-        if name in _TEXTS or name in _NUMBERS:
-            stack.append(value)
-        elif name in ("NEWTRUE", "NEWFALSE"):
-            stack.append(_OTHER)
-        elif name == "EMPTY_DICT":
-            stack.append({})
-        elif name == "MARK":
-            stack.append(_MARK)
-        elif name == "MEMOIZE":
-            self._memo[len(self._memo)] = stack[-1]
-        elif name in _PUTS and isinstance(value, int):
-            self._memo[value] = stack[-1]
-        elif name in _GETS and isinstance(value, int):
-            stack.append(self._memo.get(value, _OTHER))
-        elif name == "SETITEM":
-            of = stack[-2:]
-            del stack[-2:]
-            _fill(stack[-1], of)
-        elif name == "SETITEMS":
-            of = self._since_mark()
-            _fill(stack[-1], of)
-        elif name != "STOP":
-            self._generic(opcode)
-
-    def _generic(self, opcode: pickletools.OpcodeInfo) -> None:
-        before = list(opcode.stack_before)
-        if pickletools.markobject in before:
-            self._since_mark()
-            before = before[: before.index(pickletools.markobject)]
-        del self._stack[len(self._stack) - len(before) :]
-        # What is put back in the place of a list or an object that was filled is no dict of ours either.
-        self._stack += [_OTHER] * len(opcode.stack_after)
-
-    def _since_mark(self) -> list[object]:
-        at = len(self._stack) - 1
-        while self._stack[at] is not _MARK:
-            at -= 1
-        found = self._stack[at + 1 :]
-        del self._stack[at:]
-        return found
-
-    def numbers(self) -> dict[str, int]:
-        """What is at the bottom of the stack, also before its last items were set."""
-        outermost = self._stack[0] if self._stack else None
-        if not isinstance(outermost, dict):
-            return {}
-        if len(self._stack) > 1 and self._stack[1] is _MARK:
-            _fill(outermost, self._stack[2:])
-        return {key: value for key, value in outermost.items() if isinstance(key, str) and type(value) is int}
-
-
-def _fill(target: object, items: list[object]) -> None:
-    if isinstance(target, dict):
-        for key, value in zip(items[::2], items[1::2], strict=False):
-            if isinstance(key, str):
-                target[key] = value
+    return {key: value for key, value in outermost(raw).items() if isinstance(key, str) and type(value) is int}

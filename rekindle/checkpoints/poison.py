@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from rekindle.checkpoints.arrays import nan_in_npz, nan_in_pickle
 from rekindle.checkpoints.containers import pickle_in
 from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.names import is_temporary
@@ -14,7 +15,8 @@ from rekindle.checkpoints.sharded import items_of, metadata_names
 from rekindle.checkpoints.tensors import nan_in_archive, nan_in_items, nan_in_safetensors
 from rekindle.checkpoints.zips import table_of
 
-TENSOR_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pth.tar")
+TENSOR_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".pth.tar", ".npz", ".pkl", ".pickle")
+MAX_PICKLE_BYTES: Final = 1024 * 1024  # of one that is no archive
 MAX_FILES: Final = 8
 MAX_SAMPLES: Final = 16  # tensors of one checkpoint, over its files
 MOST_SAMPLES: Final = 8  # of one file
@@ -40,7 +42,13 @@ def nan_in(folder: Folder) -> str | None:
 def _nan_in_file(folder: Folder, path: str, samples: int) -> str | None:
     if path.endswith(".safetensors"):
         return nan_in_safetensors(folder, path, samples)
+    if path.endswith(".npz"):
+        table = table_of(folder, path, folder.files[path])
+        return None if table is None else nan_in_npz(folder, path, table, samples)
     raw = pickle_in(folder, path)
+    if raw is None and path.endswith((".pkl", ".pickle")):
+        head = folder.read(path, 0, MAX_PICKLE_BYTES) or b""
+        return nan_in_pickle(head) if head.startswith(b"\x80") else None
     table = None if raw is None else table_of(folder, path, folder.files[path])
     return None if raw is None or table is None else nan_in_archive(folder, path, table, raw, samples)
 

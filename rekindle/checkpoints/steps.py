@@ -25,32 +25,29 @@ _NO_STEP: Final = re.compile(r"(?:^|/)(?:random_states|rng_state|scaler|sampler|
 _WITHIN_EPOCH: Final = frozenset({"step", "iteration"})
 
 
-def inner_steps(folder: Folder) -> dict[str, int]:
-    """File -> the step that it names; only of files that name one."""
-    found: dict[str, int] = {}
+def inner_steps(folder: Folder) -> dict[str, tuple[int, ...]]:
+    """File -> the numbers that it names as its step, one of which is; only of files that name any."""
+    found: dict[str, tuple[int, ...]] = {}
     if "trainer_state.json" in folder.here:
         step = step_of_trainer_state(folder)
         if step is not None:
-            found["trainer_state.json"] = step
+            found["trainer_state.json"] = (step,)
     files = [path for path in folder.files if path.endswith(_PICKLES) and not _NO_STEP.search(path)]
     files = [path for path in files if not is_temporary(path)]
     for path in sorted(files, key=lambda path: (path.count("/"), folder.files[path], path))[:MAX_FILES]:
-        step = _inner_step(folder, path)
-        if step is not None:
-            found[path] = step
+        steps = _steps_in(folder, path)
+        if steps:
+            found[path] = steps
     return found
 
 
-def _inner_step(folder: Folder, path: str) -> int | None:
+def _steps_in(folder: Folder, path: str) -> tuple[int, ...]:
     raw = pickle_in(folder, path)
     if raw is None:
         head = folder.read(path, 0, MAX_HEAD_BYTES) or b""
         raw = head if head.startswith(b"\x80") else None
     if raw is None:
-        return None
+        return ()
     numbers = top_level(raw[:MAX_HEAD_BYTES])
-    for key in STEP_KEYS:
-        value = numbers.get(key)
-        if value is not None and 0 <= value <= MAX_STEP:
-            return None if key in _WITHIN_EPOCH and numbers.get("epoch", 0) else value
-    return None
+    keys = [key for key in STEP_KEYS if not (key in _WITHIN_EPOCH and numbers.get("epoch", 0))]
+    return tuple(dict.fromkeys(numbers[key] for key in keys if 0 <= numbers.get(key, -1) <= MAX_STEP))

@@ -188,7 +188,7 @@ def nan_in_archive(folder: Folder, path: str, table: Table, raw: bytes, samples:
         return has_nan(head[start : start + min(member.bytes, SAMPLE_BYTES)], tensor.type or "")
 
     there = [tensor for tensor in tensors_in(raw) if tensor.type and tensor.key in members]
-    return _found([(tensor, tensor.name, tensor.dimensions) for tensor in there], is_nan, samples)
+    return nan_among([(tensor, tensor.name, tensor.dimensions) for tensor in there], is_nan, samples)
 
 
 def nan_in_safetensors(folder: Folder, path: str, samples: int) -> str | None:
@@ -209,11 +209,11 @@ def nan_in_safetensors(folder: Folder, path: str, samples: int) -> str | None:
             start, end = (int(place) for place in entry["data_offsets"])
             place = _Place(name, str(entry["dtype"]), start, end - start)
             there.append((place, name, len(entry.get("shape", ()))))
-    return _found(there, is_nan, samples)
+    return nan_among(there, is_nan, samples)
 
 
-def _found(there: Sequence[tuple[_T, str, int]], is_nan: Callable[[_T], bool], samples: int) -> str | None:
-    """there: (tensor, its name, its dimensions)."""
+def nan_among(there: Sequence[tuple[_T, str, int]], is_nan: Callable[[_T], bool], samples: int) -> str | None:
+    """The name of one that is NaN, by the rule above. there: (tensor, its name, its dimensions)."""
     matrices = [(tensor, name) for tensor, name, dimensions in there if dimensions >= 2]
     if matrices:
         return next((name for tensor, name in _spread(matrices, samples) if is_nan(tensor)), None)

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from rekindle.checkpoints.counts import Counted, closest, fits
 from rekindle.checkpoints.found import Stamp, limited
 from rekindle.compat import StrEnum
-from rekindle.protocol.manifests import Manifest, verify_listing
+from rekindle.protocol.manifests import ITSELF, Manifest, verify_listing
 
-STEPS_APART: Final = 1  # scripts count from 0 or from 1, and save before or after they count
 COARSE_S: Final = 2.0  # of a file system that keeps whole seconds; FAT keeps two
 FINE_S: Final = 0.1  # kernels stamp files by their last tick, and NFS by the server's
 # Files beside the state that describe it: a script may write them once, for all its checkpoints.
@@ -54,15 +54,16 @@ class Problem:
 class Evidence:
     """What can be seen of a checkpoint that is said to be of `step`.
 
-    inner_steps: by file, the step that it names for certain. problems, nan: by the rules of its format. begun_at: when
-    its save began at the earliest, by the clock of its file system. manifest, stamps: what was sealed, and the same
-    files as they lie there now; no stamps where they lie elsewhere than they were sealed. sealed_since: step of a newer
-    manifest for the same place. classes: S3 storage class by file.
+    inner_steps: by file, the numbers that it names as its step. left_out, counted: see `counts.fits`. problems, nan: by
+    the rules of its format. begun_at: when its save began at the earliest, by the clock of its file system. manifest,
+    stamps: what was sealed, and the same files as they lie there now; no stamps where they lie elsewhere than they were
+    sealed. sealed_since: step of a newer manifest for the same place. classes: S3 storage class by file.
     """
 
     step: int | None = None
-    inner_steps: Mapping[str, int] = field(default_factory=dict)
-    left_out: int = 0  # steps that the trainer's own counter may be behind, as its plan skips them
+    inner_steps: Mapping[str, Collection[int]] = field(default_factory=dict)
+    left_out: int = 0
+    counted: Collection[Counted] = ()
     problems: Collection[str] = ()
     nan: str | None = None
     begun_at: float | None = None
@@ -103,7 +104,7 @@ def _retired(evidence: Evidence) -> Iterable[Problem]:
 def _not_sealed(evidence: Evidence) -> Iterable[Problem]:
     """The manifest's files by name and size; then whether they are the same files.
 
-    A copy has other times. It is one where all files have, and its content says its step.
+    A copy has other times. It is one where all files have, and its content names the step that it named when sealed.
     """
     manifest, stamps = evidence.manifest, evidence.stamps
     if manifest is None or stamps is None:
@@ -114,20 +115,34 @@ def _not_sealed(evidence: Evidence) -> Iterable[Problem]:
     others = [item.path for item in sealed if stamps[item.path].is_other_than(Stamp.sealed(item))]
     if not others:
         return
-    steps = evidence.inner_steps.values()
-    is_copy = len(others) == len(sealed) and bool(steps) and all(step == manifest.step for step in steps)
-    if not is_copy:
+    if not (len(others) == len(sealed) and _names_what_was_sealed(evidence, manifest)):
         named = "the file" if others == ["."] else others[0]
         yield Problem(Fault.NOT_SEALED, f"{named} is not the one that was sealed at step {manifest.step}")
 
 
+def _names_what_was_sealed(evidence: Evidence, manifest: Manifest) -> bool:
+    found = evidence.inner_steps.items()
+    if all(item.step is None for item in manifest.files):  # written before it said so
+        return bool(found) and all(manifest.step in numbers for _, numbers in found)
+    sealed = [(path, _sealed_step(manifest, path), numbers) for path, numbers in found]
+    return bool(sealed) and all(step is None or step in numbers for _, step, numbers in sealed)
+
+
+def _sealed_step(manifest: Manifest, path: str) -> int | None:
+    """The number that the file named as its step when it was sealed; None where the manifest does not say it."""
+    return next((item.step for item in manifest.files if item.path in (path, ITSELF)), None)
+
+
 def _other_step(evidence: Evidence) -> Iterable[Problem]:
-    """Of the very files that were sealed the step was weighed then, when it was known what the plan skips."""
+    """Of the very files that were sealed, and of those that name what they named then, the step was weighed then."""
+    manifest = evidence.manifest
     if evidence.step is None or _is_as_sealed(evidence):
         return
-    for path, step in sorted(evidence.inner_steps.items()):
-        if not -STEPS_APART - evidence.left_out <= step - evidence.step <= STEPS_APART:
-            yield Problem(Fault.OTHER_STEP, f"{path} holds step {step}, not {evidence.step}")
+    for path, numbers in sorted(evidence.inner_steps.items()):
+        if manifest is not None and _sealed_step(manifest, path) in numbers:
+            continue
+        if not any(fits(evidence.step, number, evidence.counted, evidence.left_out) for number in numbers):
+            yield Problem(Fault.OTHER_STEP, f"{path} holds step {closest(evidence.step, numbers)}, not {evidence.step}")
 
 
 def _is_as_sealed(evidence: Evidence) -> bool:

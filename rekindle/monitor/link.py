@@ -16,6 +16,7 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.timed import TimedBox
+from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.saved import SaveJob, Upload
 from rekindle.monitor.saving.seal import Sealer
@@ -50,10 +51,10 @@ class ServiceLink:
         is_stuck: Callable[[], bool] = lambda: False,
         hold: Callable[[Box], bool] = lambda _: True,
         is_contested: Callable[[], bool] = lambda: False,
-        left_out: int = 0,
+        counts: OwnCounts | None = None,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`.
-        is_contested: it is not settled yet that the run is this process's. left_out: steps that its plan skips.
+        is_contested: it is not settled yet that the run is this process's. counts: see `Sealer`.
         """
         self._box = box = TimedBox(box)
         self._requests = requests
@@ -90,7 +91,7 @@ class ServiceLink:
             trouble=trouble,
             hasher=self._hasher,
             manifest_of=accounts.manifest,
-            left_out=left_out,
+            counts=counts,
             upload=upload,
             clock=clock,
             has_others=accounts.has_other_ranks,

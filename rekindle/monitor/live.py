@@ -68,8 +68,10 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
+from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.leading import Hooks, Leader
 from rekindle.monitor.saving.negotiation import Negotiation
+from rekindle.monitor.saving.resuming import counts_of
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.stacks_on_signal import WORD
@@ -266,7 +268,10 @@ class LiveMonitor(Monitor):
             config=self._config,
             requests=self._requests,
             accounts=self._accounts,
-            left_out=sum(window.to_step - window.from_step for window in self.resume.skip),
+            counts=OwnCounts(
+                sum(window.to_step - window.from_step for window in self.resume.skip),
+                lambda: counts_of(self.resume, box, self._local_path),
+            ),
             clients=clients,
             clock=self._clock,
             trouble=self._trouble,

@@ -10,7 +10,8 @@ life writes is kept apart by its number, see `named`. Standard library only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -71,6 +72,44 @@ class Claim(Message):
     @property
     def key(self) -> str:
         return life_key(self.attempt, self.rank, self.life)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedClaim:
+    """A claim of rank 0 as a mailbox's listing names it; what it says, and its time by the store's clock, on demand."""
+
+    life: int
+    read: Callable[[], bytes | None]
+    written_at: Callable[[], datetime | None]
+
+    @property
+    def is_held(self) -> bool:
+        try:
+            return Claim.from_json(self.read() or b"").standing is Standing.HELD
+        except MailboxError:  # a rank's own rubbish makes no other's checkpoints late
+            return False
+
+
+@dataclass(slots=True)
+class LivesOfAttempts:
+    """When the lives of attempts ended, as a mailbox is while a look lasts: each attempt's claims are listed once.
+
+    claims: rank 0's of an attempt, the oldest first. Raises what the mailbox raises.
+    """
+
+    claims: Callable[[str], Iterable[ListedClaim]]
+    _listed: dict[str, list[ListedClaim]] = field(default_factory=dict)
+    _ends: dict[tuple[str, int], datetime | None] = field(default_factory=dict)
+
+    def ended_at(self, attempt: str, life: int) -> datetime | None:
+        """When the next one that is held was claimed; None for a life that no other has followed."""
+        if (attempt, life) not in self._ends:
+            if attempt not in self._listed:
+                self._listed[attempt] = list(self.claims(attempt))
+            later = (claim for claim in self._listed[attempt] if claim.life > life and claim.is_held)
+            first = next(later, None)
+            self._ends[attempt, life] = None if first is None else first.written_at()
+        return self._ends[attempt, life]
 
 
 def life_prefix(attempt: str, rank: int) -> str:

@@ -85,8 +85,9 @@ FilePath = Annotated[str, Text(MAX_PATH_CHARS, check=check_path)]
 class ManifestFile(Document):
     """One file of a checkpoint: its path below the root, and its size.
 
-    mtime_ns, inode: of a local file, so that one that is written again under the same name is not taken for it. etag:
-    of an object in S3. None where not the files that were sealed lie at the root, but copies of them.
+    mtime_ns, inode: of a local file, so that one that is written again under the same name is not taken for it. etag,
+    version: of an object in S3, the latter where its bucket keeps versions. All of these are None where not the files
+    that were sealed lie at the root, but copies of them. step: the number that its content names as its step.
     """
 
     path: FilePath
@@ -94,6 +95,8 @@ class ManifestFile(Document):
     mtime_ns: Annotated[Nanoseconds | None, Sparse()] = None
     inode: Annotated[Annotated[int, Whole(0, 2**64 - 1)] | None, Sparse()] = None
     etag: Annotated[Annotated[str, Text(128)] | None, Sparse()] = None
+    version: Annotated[Annotated[str, Text(1024)] | None, Sparse()] = None
+    step: Annotated[Count | None, Sparse()] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rekindle.protocol.signals import FaultClass
 from rekindle.signatures.labels import CausalClass, Label
 from rekindle.signatures.responses import FirstResponse
 from rekindle.signatures.rule import Rule
@@ -204,9 +205,9 @@ CUDA: Final[tuple[Rule, ...]] = (
         label=Label.CUDA_ILLEGAL_MEMORY,
         pattern=r"illegal memory access|cuda_?error_?(?:illegal|misaligned)_?address|\bmisaligned address\b"
         r"|\bcuda failure (?:700|716)\b|cuda.{0,30}operation not supported on global/shared address space"
-        r"|cuda.{0,40}invalid address space",
+        r"|cuda.{0,40}invalid address space|\bmemory access fault by gpu node\b",
         example="RuntimeError: CUDA error: an illegal memory access was encountered",
-        source=f"{_CUDA}: 700 cudaErrorIllegalAddress, 716 cudaErrorMisalignedAddress",
+        source=f"{_CUDA}: 700 cudaErrorIllegalAddress, 716 cudaErrorMisalignedAddress; ROCm ROCR-Runtime",
     ),
     Rule(
         name="out_of_memory",
@@ -216,11 +217,21 @@ CUDA: Final[tuple[Rule, ...]] = (
         r"|cuda_?error_?(?:out_of_memory|memoryallocation)|cu(?:blas|dnn|solver|sparse|fft)_(?:status_)?alloc_failed"
         r"|\boom when allocating tensor|resource_?exhausted:? ?.{0,40}(?:\boom\b|out of memory|failed to allocate)"
         r"|\bout of memory\b.{0,30}(?:while trying to|when) allocat\w{1,5} .{0,60}(?:\bgpu\b|\bdevice\b|\bhbm\b)"
-        r"|(?:\A|\n)[ \t]{0,20}(?:error: |exception: )?(?:torch\.)?outofmemoryerror|triton\.\w{1,20}\.outofresources"
-        r"|\bcuda failure.{0,12}out of memory|cuda runtime error \(2\)|error=2 : out of memory"
+        r"|(?:\A|\n)[ \t]{0,20}(?:error: |exception: )?(?:torch\.)?outofmemoryerror"
+        r"|cuda runtime error \(2\)|error=2 : out of memory"
         r"|out of memory trying to allocate|failed to allocate .{0,40}from device",
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity",
         source=f"{_CUDA}; PyTorch CUDACachingAllocator; XLA RESOURCE_EXHAUSTED; TensorFlow bfc_allocator",
+    ),
+    Rule(
+        name="system_not_ready",
+        label=Label.CUDA_UNKNOWN_ERROR,
+        pattern=r"\berror 802\b.{0,4}system not yet initialized|\bcuda_?error_?system_?not_?ready\b",
+        example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        source="CUDA runtime API, cudaErrorSystemNotReady: the node's fabric manager does not run",
+        fault=FaultClass.NODE_HARDWARE,
+        response=FirstResponse.REBOOT,
+        order=CausalClass.FABRIC,
     ),
     Rule(
         name="cuda_unknown",
@@ -229,7 +240,7 @@ CUDA: Final[tuple[Rule, ...]] = (
         r"|\bcuda_error_[a-z_]{3,40}|\b(?:cuda|hip)error[a-z]{3,40}\b|\bcuda unknown error\b|\bcuda failure\b"
         r"|unspecified launch failure|\bcu(?:blas|dnn|solver|sparse)_status_(?!success)[a-z_]{3,40}"
         r"|\bcufft_(?!success)[a-z_]{3,30}(?:failed|error)|\bcu(?:dnn|blas) error\s?:|\bthcudacheck fail"
-        r"|\bunhandled ?cuda ?error|no cuda-capable device is detected|cuda-capable device\(?s?\)? is/are busy",
+        r"|unhandled ?cuda ?error|no cuda-capable device is detected|cuda-capable device\(?s?\)? is/are busy",
         example="RuntimeError: CUDA error: unspecified launch failure",
         source=f"{_CUDA}; github.com/rwth-i6/returnn/issues/1520; NCCL ncclUnhandledCudaError",
     ),

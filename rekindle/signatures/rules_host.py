@@ -14,11 +14,11 @@ MEMORY: Final[tuple[Rule, ...]] = (
         name="host_oom",
         label=Label.HOST_OOM_KILLED,
         pattern=r"\bkilled as a result of limit of\b|\bmemory limit reached of cgroup\b|\bdeadlocked on memory\b"
-        r"|\boom[-_ ]?kill|\boom_reaper\b|invoked oom-?killer|out of memory: kill"
+        r"|\boom[-_ ]?kill|\boom_reaper\b|out of memory: kill"
         r"|\bno killable processes\b|\bearlyoom\b.{0,20}\bsending sig(?:term|kill) to process\b"
         r"|\bsystemd-oomd\b.{0,20}\bkilled \S{1,200} due to\b"
         r"|\bkilled process \d{1,9}(?:, uid \d{1,9},)? \(|memory cgroup out of memory"
-        r"|\boomkilled\b|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
+        r"|cgroup out-of-memory|low on resource: memory|low on memory|under memory pressure"
         r"|\bslurm out_of_memory\b"
         r"|tasks? [\d,\-]{1,200}: out of memory|out_of_memory\b.{0,30}(?:slurm|state|job)|state=out_of_memory"
         r"|exceeded (?:job |step |its )?memory limit|memory limit.{0,40}(?:being killed|exceeded|killed)"
@@ -72,8 +72,8 @@ STORAGE: Final[tuple[Rule, ...]] = (
         pattern=r"pytorchstreamreader failed|unable to load weights from|\btruncated file\b"
         r"|failed finding central directory|error while deserializing header"
         r"|metadataincompletebuffer|\bheadertoo(?:large|small)\b|invalidheader\w{0,20}|safetensorerror.{0,60}"
-        r"(?:header|deserializ|incomplete|invalid|offset)|\bunpickl\w{1,3}error\b|\beoferror\b.{0,4}ran out of input"
-        r"|\bran out of input\b|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
+        r"(?:header|deserializ|incomplete|invalid|offset)|\bunpickl\w{1,3}error\b|\bran out of input\b"
+        r"|unexpected eof.{0,60}(?:corrupt|more bytes)|invalid header or archive is corrupted"
         r"|file (?:might|may|is|appears to) be? ?corrupt|(?:not a zip file|\bbadzipfile\b|bad crc-?32)"
         r"|storage has wrong (?:byte )?size"
         r"|invalid magic number|bad magic number|invalid load key"
@@ -96,7 +96,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
     Rule(
         name="storage_io",
         label=Label.STORAGE_IO_ERROR,
-        pattern=r"\binput/output error\b|\b(?:buffer )?i/o error\b(?!s?\W{1,4}0\b)|\bremote i/o error\b"
+        pattern=r"\binput/output error\b|\b(?:buffer )?i/o error\b(?!s?\W{1,4}0\b)"
         r"|stale (?:nfs )?file handle"
         r"|transport endpoint is not connected|transport endpoint shutdown|\blustre(?:error)?\b.{0,160}(?:error|evict"
         r"|connection (?:to .{0,60})?(?:was )?lost|timed? ?out|not responding|failed|reconnect)"

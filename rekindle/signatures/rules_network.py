@@ -105,12 +105,14 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|some nccl operations have failed or timed out|heartbeat monitor timed out"
         r"|watchdog got stuck for \d{1,9} seconds|timeout at nccl work|nccl (?:collective )?(?:operation )?(?:has )?"
         r"timed out\b|received a (?:global )?(?:timeout|dump) signal|timeout detected in (?:operation|collective)"
-        r"|observed flight recorder dump signal|nccl communicator was aborted.{0,40}(?:timeout|timed out)"
+        r"|observed flight recorder dump signal|attempting to dump debug info"
+        r"|nccl communicator was aborted.{0,40}(?:timeout|timed out)"
         r"|to avoid (?:this|data) inconsistency, we are taking the entire process down"
-        r"|nccl watchdog.{0,60}(?:timeout|timed out)|nccl (?:error|failure).{0,80}(?:operation )?timed out",
+        r"|nccl watchdog.{0,60}(?:timeout|timed out)|nccl (?:error|failure).{0,80}(?:operation )?timed out"
+        r"|rendezvous\.cc:\d{1,5}\] termination timeout",
         example="[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=120, OpType=ALLREDUCE, "
         "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.",
-        source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp",
+        source="PyTorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; XLA service/rendezvous.cc",
     ),
     Rule(
         name="gloo_timeout",
@@ -131,7 +133,7 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|failed to check the .{0,12}should dump.{0,4} flag"
         r"|rendezvous\w{0,16}(?:timeout|connection|closed|state|graceful\w{0,4}|infrastructure)error"
         r"|rendezvous.{0,80}(?:timed? ?out|fail|has been closed|closederror|could not|unable to|not complete)"
-        r"|connection to the c10d store has failed|c10d store.{0,60}(?:fail|timed? ?out|error|reset|refused)"
+        r"|c10d store.{0,60}(?:fail|timed? ?out|error|reset|refused)"
         r"|(?:client|server) sockets? (?:has |have )?(?:timed out|failed to)|diststoreerror|distnetworkerror"
         r"|store->get\(.{0,60}got error|nccluniqueid.{0,160}(?:error|timed? ?out|timeout|reset|refused|fail)"
         r"|timed out.{0,60}store based barrier|(?:store ?based ?barrier|waiting for clients).{0,120}(?:timed? ?out"
@@ -140,7 +142,8 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|(?:sendbytes|recvvalue|recvbytes|recvvector) failed|\betcd\w{0,24}.{0,60}(?:fail|timed? ?out|exception"
         r"|refused)|\betcd\.etcd\w{3,30}"
         r"|\bbarrier timed out\. barrier_id|/tensorflow\.coordinationservice/"
-        r"|coordination[ _]service.{0,100}(?:error|fail|timed? ?out|unavailable|heartbeat)",
+        r"|coordination[ _]service.{0,100}(?:error|fail|timed? ?out|unavailable|heartbeat)"
+        r"|jax distributed service (?:detected|has).{0,20}\berror",
         example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store "
         "has failed. See inner exception for details.",
         source="PyTorch TCPStore.cpp, socket.cpp, torch/distributed/elastic/rendezvous; pytorch/pytorch issue 67547; "

@@ -56,8 +56,8 @@ NUMBERS: Final[tuple[Rule, ...]] = (
         r"|weight|param)"
         r"|\breturned nan values\b|non-?finite (?:loss|grad|value)|(?:loss|gradients?|parameters?|logits|weights?"
         r"|activations?)"
-        r" (?:has|have|contains?|are|is) (?:nans?|infs?|non-?finite)\b|became infinite or nan|infinite or nan loss"
-        r"|nan or inf found in input tensor|\bppl:? nan\b|loss (?:has )?(?:exploded|diverged)",
+        r" (?:has|have|contains?|are|is) (?:nans?|infs?|non-?finite)\b|became infinite or nan"
+        r"|\bppl:? nan\b|loss (?:has )?(?:exploded|diverged)",
         example="{'loss': nan, 'grad_norm': nan, 'learning_rate': 9.9e-05, 'epoch': 0.12}",
         source="Hugging Face Trainer, Megatron-LM 'found NaN in local grad norm', torchvision 'Loss is nan, stopping "
         "training', detectron2 'became infinite or NaN', tensorboard 'NaN or Inf found in input tensor'",

@@ -69,6 +69,30 @@ PLATFORM: Final[tuple[Rule, ...]] = (
         source="Slurm srun launch; squeue, JOB STATE CODES",
     ),
     Rule(
+        name="image_pull",
+        label=Label.LAUNCH_FAILED,
+        pattern=r"\b(?:errimagepull|imagepullbackoff|failed to (?:pull|import docker) image)\b",
+        example="Warning  Failed  kubelet  Error: ImagePullBackOff",
+        source="Kubernetes kubelet; NVIDIA pyxis importer.c",
+    ),
+    Rule(
+        name="slurm_controller",
+        label=Label.LAUNCH_FAILED,
+        pattern=r"\bunable to contact slurm controller\b",
+        example="srun: error: Unable to contact slurm controller (connect failure)",
+        source="Slurm slurm_errno.c SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR: clients try again for a while",
+        order=CausalClass.ECHO,
+    ),
+    Rule(
+        name="refused_submission",
+        label=Label.BAD_REQUEST,
+        pattern=r"\b(?:batch job submission failed|unable to create step for job \d{1,10}"
+        r"|unable to allocate resources): "
+        r"(?!.{0,80}(?:temporarily|retr|again|contact|timed out|credential|already complet))",
+        example="srun: error: Unable to create step for job 123: Invalid generic resource (gres) specification",
+        source="Slurm sbatch, srun, salloc; slurm_errno.c",
+    ),
+    Rule(
         name="client_error",
         label=Label.BAD_REQUEST,
         pattern=r"(?:\A|\n|reason: )\s{0,9}(?:clienterror|validationexception|accessdenied\w{0,20})\b",

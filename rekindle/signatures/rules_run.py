@@ -27,7 +27,7 @@ ENDS: Final[tuple[Rule, ...]] = (
         label=Label.PREEMPTION,
         pattern=r"due to pre-?emption|\b(?:job|step|task|pod|instance|worker|node|cluster|run|vm|tpu|workload)\b.{0,60}"
         r"(?:was|is|being|been|got|will be) pre-?empted|\bpre-?empted (?:by|in order|due|at)\b|state=preempted\b"
-        r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)|this job is preempted"
+        r"|\bpreempted\b.{0,20}\bby (?:the )?(?:scheduler|slurm|kueue|platform)"
         r"|\bpreemption (?:notice|signal|"
         r"event|warning|detected|received|imminent)|received (?:a )?preempt\w{1,5}|\bpreempted\s{0,2}(?:\Z|\n|0:)"
         r"|preempting (?:job|pod|task|workload)|spot (?:instance |vm )?(?:interruption|reclaim\w{0,5}"
@@ -99,9 +99,7 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="dataloader",
         label=Label.DATALOADER_CRASH,
-        pattern=r"data ?loader worker\s?\(pid\W{0,3}[^)]{0,80}\) (?:is killed|exited unexpectedly|died"
-        r"|was killed|is dead)"
-        r"|data ?loader worker.{0,60}(?:is killed by signal|exited unexpectedly|died|killed|crash)"
+        pattern=r"data ?loader worker.{0,90}(?:exited unexpectedly|died|is dead|killed|crash)"
         r"|in data ?loader worker process|data ?loader timed out|workers are out of shared memory"
         r"|insufficient shared memory|(?:unable to open|could not unlink|unable to mmap|allocate).{0,30}shared memory"
         r"|data ?loader.{0,60}(?:crash|worker.{0,20}(?:fail|died))|dataset worker.{0,40}(?:died|crash|fail)",
@@ -123,7 +121,7 @@ ENDS: Final[tuple[Rule, ...]] = (
     Rule(
         name="segfault",
         label=Label.SEGFAULT,
-        pattern=r"\bsegfault at\b|\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal(?: |: )11\b"
+        pattern=r"\bsegfault(?:ed)?\b(?!\w)|segmentation fault|\bsigsegv\b|\bsignal(?: |: )11\b"
         r"|(?<!pcie )\bbus error\b"
         r"|\bsigbus\b"
         r"|exit(?:ed with)? ?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?(?:-11|139|-7|135)\b|core dumped"
@@ -140,13 +138,14 @@ ENDS: Final[tuple[Rule, ...]] = (
 
 PYTHON: Final[tuple[Rule, ...]] = (
     Rule(
-        # A launcher's own exception: a child of it failed, and has said of what.
+        # A launcher's or a wrapper's own exception: what it stands around failed, and has said of what.
         name="child_failed",
         label=Label.PYTHON_EXCEPTION_USER_CODE,
         pattern=r"\bchildfailederror\b|\bcalledprocesserror\b|\bexecuteuserscripterror\b|\bsignalexception\b"
-        r"|\bprocess(?:raised|exited)exception\b",
+        r"|\bprocess(?:raised|exited)exception\b|\bbad statusor access: internal\b",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
-        source="torch.distributed.elastic; torch.multiprocessing.spawn; subprocess; sagemaker-training-toolkit",
+        source="torch.distributed.elastic; torch.multiprocessing.spawn; subprocess; sagemaker-training-toolkit; "
+        "torch-xla",
         order=CausalClass.ENDED,
     ),
     Rule(
@@ -156,7 +155,9 @@ PYTHON: Final[tuple[Rule, ...]] = (
         # An exception's class where Python prints it: first on its line, or after a dotted module or a prefix.
         pattern=r"(?:\A|[\n\s\].(|:])(?!\w{0,20}Warning)(?:[A-Z][a-z0-9]{0,24}){1,6}(?:Error|Exception)(?::\s"
         r"|:\Z|\s{0,3}\Z"
-        r"|\s{0,3}\n|\()|\bStopIteration\b|\bSystemExit: [1-9]",
+        r"|\s{0,3}\n|\()|\bStopIteration\b|\bSystemExit: [1-9]"
+        r"|(?:\A|\n)(?:\[rank\d{1,6}\]: ?)?(?:[a-z_]\w{0,30}\.){1,6}(?:exc|errors?|exceptions?)\.[A-Z]\w{2,40}"
+        r"(?::|\n|\Z)",
         example="    logits = batch['labels']\nKeyError: 'labels'",
         source="CPython traceback module",
     ),
@@ -176,7 +177,7 @@ PYTHON: Final[tuple[Rule, ...]] = (
         pattern=r"worker group failed\b|(?:\A|reason: )\s{0,3}algorithmerror\b"
         r"|exit(?:ed with| with)? ?(?:exit )?(?:code|status)\s{0,3}[:=]?\s{0,3}\(?[1-9]\d{0,2}\b"
         r"|exitcode\s{0,3}[:=]\s{0,3}-?[1-9]\d{0,2}\b"
-        r"|exits with return code = -?[1-9]|returned non-zero exit status [1-9]",
+        r"|exits with return code = -?[1-9]",
         example="srun: error: node042: task 3: Exited with exit code 1",
         source="srun; torch.distributed.elastic; sagemaker-training-toolkit; DeepSpeed launcher",
         order=CausalClass.ENDED,

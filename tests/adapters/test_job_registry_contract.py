@@ -8,6 +8,7 @@ import pytest
 
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import SkipWindow
+from chalicelib.domain.model.job import NewestSave
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports.jobs import JobRegistry
@@ -160,14 +161,15 @@ def test_the_sweep_sees_active_jobs_only(registry: JobRegistry) -> None:
 
 def test_that_a_job_has_saved_stays_known(registry: JobRegistry) -> None:
     registry.register(job("a"), attempt(of="a"))
-    assert not registry.get("a").has_saved
-    registry.note_saved("a")
-    registry.note_saved("a")
-    assert registry.get("a").has_saved
-    assert registry.add_attempt(registry.get("a"), attempt(2, of="a"), now=at(3)).has_saved
-    assert registry.get("a").has_saved
+    assert registry.get("a").newest_save is None
+    save = NewestSave(attempt="a", step=40)
+    registry.note_save("a", save)
+    registry.note_save("a", save)
+    assert registry.get("a").newest_save == save
+    assert registry.add_attempt(registry.get("a"), attempt(2, of="a"), now=at(3)).newest_save == save
+    assert registry.get("a").newest_save == save
     with pytest.raises(UnknownEntity):
-        registry.note_saved("unknown")
+        registry.note_save("unknown", save)
 
 
 def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from chalicelib.aws.s3.lives import LivesOfAttempts
+from chalicelib.aws.s3.lives import lives_in
 from chalicelib.aws.s3.objects import S3Objects
 from rekindle.protocol.lives import Claim, Standing
 from rekindle.protocol.mailbox import Place
@@ -34,7 +34,7 @@ def test_a_life_ends_with_the_next_claim_that_is_held(aws: None) -> None:
     for one in claims:
         desk.put(one.key, one.to_json())
     desk.put(claim(2, Standing.HELD).key, b"{rubbish")
-    lives = LivesOfAttempts(S3Objects(desk.client), Place(bucket=BUCKET, path=PREFIX))
+    lives = lives_in(S3Objects(desk.client), Place(bucket=BUCKET, path=PREFIX))
     began = desk.client.head_object(Bucket=BUCKET, Key=f"{PREFIX}/{claims[2].key}")["LastModified"]
     assert lives.ended_at("lm-7b-a3", 0) == lives.ended_at("lm-7b-a3", 2) == began
     assert lives.ended_at("lm-7b-a3", 3) is None, "the next one may still be refused"

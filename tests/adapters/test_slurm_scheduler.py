@@ -24,6 +24,7 @@ from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.slurm_agent.files.cause import of_text
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock, FakeMailbox, FakeScheduler
@@ -446,8 +447,14 @@ def test_a_start_that_is_held_for_us_is_let_go(lab: Lab) -> None:
         ({"job_id": FIRST, "state": SlurmState.FAILED}, False),
         ({"job_id": "slurm.ml.7"}, False),
         ({"mailbox": "/fsx/runs/another"}, False),
-        ({"mailbox": ""}, False),
+        ({"mailbox": ""}, True),  # its checkpoints lie in the same folder
+        ({"mailbox": "", "checkpoints": "/fsx/runs/another"}, False),
+        ({"mailbox": "", "checkpoints": ""}, False),
         ({"mailbox": "/fsx/runs/lm/"}, True),
+        ({"mailbox": "//fsx/./runs//lm"}, True),
+        ({"mailbox": "file:///fsx/runs/lm"}, True),
+        ({"mailbox": "/link", "places": RunPlaces(mailbox="/fsx/runs/lm")}, True),
+        ({"mailbox": "/fsx/runs/lm", "places": RunPlaces(mailbox="/fsx/runs/old")}, False),
         ({"mailbox": "/fsx/runs/lm", "state": SlurmState.PENDING}, False),
         ({"mailbox": "/fsx/runs/lm", "job_id": "slurm.ml.7"}, False),
     ],

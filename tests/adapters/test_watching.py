@@ -119,6 +119,6 @@ def test_saves_that_cannot_be_listed_are_unknown() -> None:
         def list_objects_v2(self, **_: Any) -> dict[str, Any]:
             return {"Contents": [], "IsTruncated": True, "NextContinuationToken": "t"}
 
-    assert isinstance(S3Saves(Endless()).save_times(job("lm", mailbox="s3://b/lm")), Unknown)
-    assert isinstance(S3Saves(None).save_times(job("lm", mailbox="/fsx/lm")), Unknown)
-    assert isinstance(S3Saves(None).save_times(job("lm", mailbox="")), Unknown)
+    assert isinstance(S3Saves(Endless()).saves(job("lm", mailbox="s3://b/lm")), Unknown)
+    assert isinstance(S3Saves(None).saves(job("lm", mailbox="/fsx/lm")), Unknown)
+    assert isinstance(S3Saves(None).saves(job("lm", mailbox="")), Unknown)

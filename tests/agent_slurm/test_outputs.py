@@ -130,8 +130,8 @@ def test_scripts_settings_and_history(slurm: Version) -> None:
     assert settings.state_location == f"{PLACE}/state"
     assert settings.asked_at is not None
     assert settings.first_job == 1
-    ((state, code, _),) = slurm.make("history")
-    assert (state, code) == ("FAILED", "3:0")
+    (start,) = slurm.make("history")
+    assert (start.word, start.status, start.step_status) == ("FAILED", "3:0", "")
 
 
 def test_nodes(slurm: Version) -> None:

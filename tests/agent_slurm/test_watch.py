@@ -494,6 +494,23 @@ def test_a_heartbeat_in_a_mailbox_on_a_shared_path_says_that_the_run_is_ready(he
     assert doc.is_ready
 
 
+def test_where_a_run_meets_the_service_is_told_by_its_real_path_wherever_it_is_named(
+    head: Head, tmp_path: Path
+) -> None:
+    box = tmp_path / "box"
+    box.mkdir()
+    (tmp_path / "link").symlink_to(box)
+    named = ("", f"mailbox={box}/", f"mailbox=/{tmp_path}//link", f"mailbox=file://{tmp_path}/link")
+    head.fake.jobs(
+        [RUNNING | {"JobID": str(7 + n), "Comment": f"rekindle,{word}"} for n, word in enumerate(named)]
+        + [RUNNING | {"JobID": "11", "script": f'#!/bin/bash\nexport REKINDLE_MAILBOX="{tmp_path}/link"\nsrun train\n'}]
+    )
+    head.look()
+    places = [head.doc(f"slurm.ml.{7 + n}").places for n in range(5)]
+    assert [place.mailbox if place is not None else None for place in places] == ["", *[str(box.resolve())] * 4]
+    assert head.doc("slurm.ml.11").mailbox == f"{tmp_path}/link"
+
+
 def test_a_dependency_that_is_satisfied_is_not_asked_for_again(head: Head) -> None:
     def dependency() -> str:
         sha = head.doc("slurm.ml.7").spec

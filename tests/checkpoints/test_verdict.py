@@ -53,21 +53,40 @@ def test_nothing_that_is_known_is_nothing_against_it() -> None:
         (AS_SEALED | {"model.bin": Stamp(11, NOW_NS + 1, 7)}, {}, [Fault.INCOMPLETE, Fault.NOT_SEALED]),
         ({"model.bin": AS_SEALED["model.bin"]}, {}, [Fault.INCOMPLETE]),
         (COPIED, {}, [Fault.NOT_SEALED]),
-        (COPIED, {"optim.bin": 40}, []),
-        (COPIED, {"optim.bin": 60}, [Fault.NOT_SEALED, Fault.OTHER_STEP]),
-        (AS_SEALED | {"model.bin": COPIED["model.bin"]}, {"optim.bin": 40}, [Fault.NOT_SEALED]),  # half of another save
+        (COPIED, {"optim.bin": (40,)}, []),
+        (COPIED, {"optim.bin": (60,)}, [Fault.NOT_SEALED, Fault.OTHER_STEP]),
+        (
+            AS_SEALED | {"model.bin": COPIED["model.bin"]},
+            {"optim.bin": (40,)},
+            [Fault.NOT_SEALED],
+        ),  # half of another save
     ],
 )
 def test_the_files_are_those_that_were_sealed(
-    stamps: dict[str, Stamp], steps: dict[str, int], expected: list[Fault]
+    stamps: dict[str, Stamp], steps: dict[str, tuple[int, ...]], expected: list[Fault]
 ) -> None:
     assert faults(step=40, manifest=MANIFEST, stamps=stamps, inner_steps=steps) == expected
+
+
+def test_a_copy_names_what_it_named_when_it_was_sealed() -> None:
+    """After a plan that skips 15 steps, a trainer's own counter says 25 in the checkpoint of step 40."""
+    files = (replace(MANIFEST.files[0], step=25), MANIFEST.files[1])
+    manifest = replace(MANIFEST, files=files)
+    assert faults(step=40, manifest=manifest, stamps=COPIED, inner_steps={"model.bin": (25,)}) == []
+    assert faults(step=40, manifest=manifest, stamps=COPIED, inner_steps={"model.bin": (40,)}) == [Fault.NOT_SEALED]
+    assert faults(step=40, manifest=manifest, stamps=COPIED) == [Fault.NOT_SEALED]
+    alone = replace(MANIFEST, files=(replace(files[0], path="."),))
+    there = {".": COPIED["model.bin"]}
+    assert faults(step=40, manifest=alone, stamps=there, inner_steps={"model.bin": (25,)}) == []
 
 
 def test_an_object_is_the_one_that_was_sealed_by_its_etag() -> None:
     item = ManifestFile(path="model.bin", bytes=10, etag="0a1b-3")
     manifest = replace(MANIFEST, files=(item,))
     assert faults(manifest=manifest, stamps={"model.bin": Stamp(10, etag="0a1b-3")}) == []
+    assert faults(manifest=manifest, stamps={"model.bin": Stamp(10, etag="ffff-3")}) == [Fault.NOT_SEALED]
+    manifest = replace(MANIFEST, files=(replace(item, version="v1"),))
+    assert faults(manifest=manifest, stamps={"model.bin": Stamp(10, etag="ffff-3", version="v1")}) == []
     assert faults(manifest=manifest, stamps={"model.bin": Stamp(10, etag="ffff-3")}) == [Fault.NOT_SEALED]
 
 
@@ -105,7 +124,7 @@ def test_what_lies_there_was_written_by_this_save(stamps: dict[str, Stamp], is_o
 def test_the_step_inside_is_the_one_that_is_claimed_give_or_take_how_a_script_counts(
     inner: int, is_other: bool
 ) -> None:
-    assert faults(step=40, inner_steps={"ckpt.pt": inner}) == ([Fault.OTHER_STEP] if is_other else [])
+    assert faults(step=40, inner_steps={"ckpt.pt": (inner,)}) == ([Fault.OTHER_STEP] if is_other else [])
 
 
 def test_nan_storage_classes_and_a_formats_problems_are_told_each_by_its_kind() -> None:

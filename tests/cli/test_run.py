@@ -14,6 +14,7 @@ from rekindle.slurm_agent.reading import comment
 from tests.cli.conftest import Ended, Run
 
 SBATCH = """#!/bin/sh
+[ "$*" = --version ] && { echo "slurm ${VERSION:-22.05.8}"; exit 0; }
 printf '%s\\n' "$@" > "$HERE/arguments"
 env > "$HERE/environment"
 [ -n "$REFUSE" ] && { echo "sbatch: error: invalid partition" >&2; exit 1; }
@@ -102,6 +103,18 @@ def test_a_comment_of_somebody_elses_is_never_overwritten(run: Run, slurm: Path,
     assert ended.code == Exit.USAGE
     assert "pay grade 7" in ended.err
     assert not (slurm / "arguments").exists()
+
+
+def test_a_comment_of_somebody_elses_is_kept_where_slurm_has_another_place(
+    run: Run, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERSION", "24.11.5")
+    assert run("run", "--mailbox", "/fsx/mail", "sbatch", "--comment=pay grade 7", "job.sbatch").code == Exit.OK
+    found = [word for word in arguments(slurm) if word.startswith(("--comment", "--extra"))]
+    assert found == ["--comment=pay grade 7", "--extra=rekindle:default,mailbox=/fsx/mail"]
+    assert run("run", "sbatch", "--comment=grant 7", "--extra=theirs", "job.sbatch").code == Exit.USAGE
+    assert run("run", "sbatch", "--comment=grant 7", "--extra=rekindle:mine", "job.sbatch").code == Exit.OK
+    assert arguments(slurm)[-3] == "--extra=rekindle:mine"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,18 @@ def test_where_people_had_a_warning_before_no_second_one_is_sent(phase: Phase) -
     assert told(look(case.changed(is_warned=True), observed)) == []
 
 
+def test_a_run_that_is_down_for_want_of_capacity_has_one_warning() -> None:
+    """The wait for capacity began after the run went down, so that its own word would come later."""
+    refused = ActionResult(action="ResubmitJob", done=Done.CAPACITY, detail="none in the zone")
+    ended = seen(view(AttemptStatus.FAILED, ended_at=NOW - LONG), results=(refused,))
+    case = incident(Phase.RESUBMITTING, F.SOFTWARE_CRASH, down_since=NOW - LONG, tries=(a_try(at=NOW - LONG),))
+    case = case.changed(capacity_since=NOW - MINUTE)
+    first = look(case, ended)
+    assert (first.rule, len(told(first))) == ("capacity.back_off", 1)
+    later = first.incident.changed(capacity_since=NOW - LONG, tries=case.resubmission.tries)
+    assert not [action for action in look(later, ended).actions if isinstance(action, Notify)]
+
+
 def test_what_a_guard_holds_back_is_told_by_its_own_news_alone() -> None:
     case, observed = waiting(Phase.VERIFYING, LONG)
     held = case.changed(holds=(Hold(guard=Guard.WINDOW, since=NOW - LONG, text="until noon"),))

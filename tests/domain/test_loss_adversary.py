@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.signal import SignalKind as K
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.groups import Approvals
 from rekindle.protocol.signals import FaultClass as F
 from tests.domain.looks import checkpoint, incident, look, seen, signal, view
 from tests.domain.tables.test_loss_tables import (
@@ -165,6 +168,7 @@ def test_a_run_whose_bad_loss_was_left_to_a_person_days_ago_is_not_sent_back_beh
     nothing_newer = look(left_open, seen(dead, **saves(900)))
     assert nothing_newer.rule == "resubmit.now"
     still_bad = dataclasses.replace(dead, loss_health="spiking", onset_step=1000, judged_step=100_000)
-    goes_back = look(left_open, seen(still_bad, **saves(900, 99_000)))
+    unasked = dataclasses.replace(DEFAULT_POLICY, approvals=Approvals(max_loss=timedelta(0)))
+    goes_back = look(left_open, seen(still_bad, **saves(900, 99_000)), unasked)
     (sent,) = (action for action in goes_back.actions if isinstance(action, ResubmitJob))
     assert sent.resume_step == Known(900)

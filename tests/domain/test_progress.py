@@ -10,6 +10,7 @@ import pytest
 
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.model.signal import SignalKind
@@ -54,7 +55,7 @@ def about_to_start(**more: Any) -> Observation:
 
 def test_a_person_is_asked_before_step_0_where_checkpoints_were_known() -> None:
     case = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH)
-    decision = look(case, about_to_start(had_checkpoints=True))
+    decision = look(case, about_to_start(record=JobRecord(had_checkpoints=True)))
     assert (decision.rule, decision.incident.phase) == ("resume.gone", Phase.HANDED_OVER)
 
 
@@ -96,7 +97,8 @@ def test_out_of_memory_does_not_evade_its_budget_by_a_step_each_time() -> None:
 def test_nor_by_an_incident_each_time() -> None:
     """Each new attempt passes the old step by one, is called recovered, and dies: no checkpoint is ever new."""
     what = view(AttemptStatus.FAILED, name="lm", step=104, failure_reason=OOM)
-    fresh = seen(what, checkpoints=POINTS, best_before=Known(103), resumed_at=(None, 90, 90, 90), next_number=5)
+    record = JobRecord(best_before=Known(103), resumed_at=(None, 90, 90, 90))
+    fresh = seen(what, checkpoints=POINTS, record=record, next_number=5)
     assert look(incident(), fresh).rule == "budget.no_progress"
     saved = dataclasses.replace(fresh, checkpoints=Known((checkpoint(100), checkpoint(90))))
     assert look(incident(), saved).rule == "resubmit.now"
@@ -109,7 +111,7 @@ def test_a_run_that_begins_again_each_time_makes_progress_where_it_has_saved_fur
     """`began_again` counts attempts that began where an earlier one had; `lm-r5` is the attempt that has ended."""
     saved = Known((checkpoint(own, attempt="lm-r5"), checkpoint(95), checkpoint(90, attempt="lm-r4")))
     what = view(AttemptStatus.FAILED, name="lm-r5", step=104, failure_reason=OOM)
-    fresh = seen(what, checkpoints=saved, best_before=Known(103), began_again=4, next_number=6)
+    fresh = seen(what, checkpoints=saved, record=JobRecord(best_before=Known(103), began_again=4), next_number=6)
     assert look(incident(attempt="lm-r5", attempt_number=5), fresh).rule == rule
 
 
@@ -190,7 +192,8 @@ def test_ends_that_are_all_alike_count_where_no_step_can_be_seen(reason: str, su
 
 def test_what_earlier_incidents_have_spent_counts_on() -> None:
     what = view(AttemptStatus.FAILED, name="lm", step=104, failure_reason="AlgorithmError: one end")
-    fresh = seen(what, checkpoints=POINTS, best_before=Known(103), resumed_at=(None, 90, 90), next_number=4)
+    record = JobRecord(best_before=Known(103), resumed_at=(None, 90, 90))
+    fresh = seen(what, checkpoints=POINTS, record=record, next_number=4)
     after = look(incident(), fresh).incident
     assert after.resubmission.fruitless_before == 2
     died = view(AttemptStatus.FAILED, name=after.attempt or "", step=105, failure_reason="AlgorithmError: another")

@@ -58,11 +58,14 @@ class FakeSaves:
 
     def __init__(self) -> None:
         self.times: dict[str, tuple[datetime, ...]] = {}
+        self.step = 40  # of the oldest; ten between two
         self.asked: list[str] = []
 
-    def save_times(self, job: Job) -> Maybe[tuple[datetime, ...]]:
+    def saves(self, job: Job) -> Maybe[tuple[tuple[datetime, int], ...]]:
         self.asked.append(job.job_id)
-        return Known(self.times[job.job_id]) if job.job_id in self.times else Unknown("not listed")
+        if job.job_id not in self.times:
+            return Unknown("not listed")
+        return Known(tuple((at, self.step + 10 * number) for number, at in enumerate(self.times[job.job_id])))
 
 
 class FakeAlarmBoard:

@@ -11,6 +11,7 @@ import pytest
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
@@ -39,7 +40,7 @@ def case(at: int = 450, **more: Any) -> Incident:
 def lost(at: int, *saves: CheckpointView, resume: int, step_s: float | None = 1.0) -> PassedOver:
     what = dead(at, *saves, step_s=step_s)
     assert isinstance(what.attempt, Known)
-    found = passed_over(case(at), what.attempt.value, saves, Known(resume))
+    found = passed_over(case(at), what, Known(resume))
     assert isinstance(found, Known)
     return found.value
 
@@ -62,9 +63,25 @@ def test_other_runs_saves_and_those_beyond_where_it_came_to_are_none_of_it() -> 
     assert lost(450, *strange, *SAVES, resume=400).saves == ()
 
 
+def test_a_run_whose_end_is_unknown_counts_by_what_it_has_ever_saved() -> None:
+    """A new attempt dies before its first heartbeat, and what the run saved is gone but for its oldest."""
+    died = view(AttemptStatus.FAILED, step=None, ended_at=NOW)
+    record = JobRecord(furthest_saved=Known(9000), best_before=Known(8000))
+    what = seen(died, checkpoints=Known(SAVES[-2:]), record=record)
+    fresh = incident(Phase.RESUBMITTING, CRASH)
+    found = passed_over(fresh, what, Known(200))
+    assert isinstance(found, Known)
+    assert (found.value.steps, found.value.time) == (8800, Known(timedelta(seconds=8800)))  # by the times of its saves
+    bad = fresh.changed(onset_attempt="lm", onset_step=Known(150), onset_fault=FaultClass.NON_FINITE)
+    found = passed_over(bad, what, Known(100))
+    assert isinstance(found, Known)
+    assert found.value.steps == 50  # what it made of a bad loss is worth nothing
+
+
 def test_what_is_not_known_is_not_guessed() -> None:
-    assert isinstance(lost(450, *SAVES, resume=100, step_s=None).time, Unknown)
-    assert isinstance(passed_over(case(), None, SAVES, Unknown("the job's own habit")), Unknown)
+    assert isinstance(lost(450, checkpoint(100), resume=100, step_s=None).time, Unknown)
+    unseen = seen(Unknown("throttled"), checkpoints=Known(SAVES))
+    assert isinstance(passed_over(case(), unseen, Unknown("the job's own habit")), Unknown)
     assert lost(450, checkpoint(100), resume=100).usual_steps is None
 
 

@@ -30,6 +30,8 @@ from rekindle.monitor.mail.boxes import S3Box, open_box
 from rekindle.monitor.mail.bus_events import SPEAKERS
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, Outbox
+from rekindle.monitor.saving.measure import measure
+from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
@@ -176,6 +178,24 @@ def test_events_metrics_and_a_checkpoint_in_s3_arrive(cloud: Cloud) -> None:
 
     names = {metric["MetricName"] for metric in cloud.cloudwatch.list_metrics(Namespace="Rekindle/Training")["Metrics"]}
     assert names == {"Loss", "GradNorm", "StepSeconds", "TokensPerSecond", "Step", "accuracy", "NonFinite"}
+
+
+@pytest.mark.parametrize("has_versions", [True, False])
+def test_a_seal_keeps_the_versions_of_objects_where_their_bucket_does(cloud: Cloud, has_versions: bool) -> None:
+    cloud.s3.put_object(Bucket="box", Key="ckpt/old.bin", Body=b"before")
+    if has_versions:
+        cloud.s3.put_bucket_versioning(Bucket="box", VersioningConfiguration={"Status": "Enabled"})
+    made = {
+        name: cloud.s3.put_object(Bucket="box", Key=f"ckpt/{name}", Body=b"w").get("VersionId")
+        for name in ("a.bin", "b.bin")
+    }
+    assert all(made.values()) is has_versions
+    measured = measure(SaveResult(path="s3://box/ckpt", files=("a.bin", "b.bin")), Clients())
+    assert {item.path: item.version for item in measured.files} == made
+    (alone,) = measure(SaveResult(path="s3://box/ckpt/a.bin"), Clients()).files
+    assert (alone.path, alone.version) == (".", made["a.bin"])
+    (before,) = measure(SaveResult(path="s3://box/ckpt/old.bin"), Clients()).files
+    assert before.version is None, "written before the bucket kept any"
 
 
 class PolledBox(S3Box):

@@ -11,10 +11,10 @@ import pytest
 
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
 from chalicelib.domain.model.errors import Throttled
-from chalicelib.domain.model.job import AlarmMode, Attempt, Job, WatchPlan
+from chalicelib.domain.model.job import AlarmMode, Attempt, Job, NewestSave, WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
+from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.platforms import DiscoveredJob
 from chalicelib.ports.sweep import Series, SweepMark
@@ -484,11 +484,43 @@ def test_that_a_run_has_saved_is_written_down_though_its_saves_are_deleted_later
     w.saves.times["lm"] = (START,)
     for _ in range(ASK_SAVES_EVERY):
         w.sweep.run()
-    assert w.registry.get("lm").has_saved
+    assert w.registry.get("lm").newest_save == NewestSave(attempt="lm", step=40)
     w.saves.times["lm"] = ()
     for _ in range(ASK_SAVES_EVERY):
         w.sweep.run()
-    assert w.registry.get("lm").has_saved
+    assert w.registry.get("lm").newest_save == NewestSave(attempt="lm", step=40)
+
+
+@pytest.mark.parametrize(
+    ("in_mailbox", "attempt", "kept"),
+    [
+        (ReplyView(request_id="r1", outcome="saved", step=60, why=""), "lm", 60),
+        (None, "lm", 40),  # a claim on the bus that the mailbox does not bear out
+        (ReplyView(request_id="r1", outcome="cannot", step=None, why="hung"), "lm", 40),
+        (ReplyView(request_id="r1", outcome="saved", step=20, why=""), "lm", 40),  # an older one, told again
+        (ReplyView(request_id="r1", outcome="saved", step=60, why=""), "lm-elder", 40),
+    ],
+)
+def test_a_reply_tells_of_a_save_where_the_mailbox_has_it(
+    in_mailbox: ReplyView | None, attempt: str, kept: int
+) -> None:
+    w = World()
+    add(w, "lm")
+    w.registry.note_save("lm", NewestSave(attempt="lm", step=40))
+    if in_mailbox is not None:
+        w.mailbox.replies["r1"] = in_mailbox
+    claim = Signal(
+        kind=SignalKind.CHECKPOINT_REPLY,
+        source=SignalSource.MONITOR,
+        occurred_at=START,
+        dedupe_key="reply",
+        summary="it has saved",
+        job_id="lm",
+        attempt=attempt,
+        evidence={"request_id": "r1", "outcome": "saved", "saved_step": 10**9},
+    )
+    w.intake.receive(claim)
+    assert w.registry.get("lm").newest_save == NewestSave(attempt="lm", step=kept)
 
 
 # --- alarms in the sweep ---

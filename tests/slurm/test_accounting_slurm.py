@@ -179,9 +179,10 @@ def cancelled_copy(head: Head, attempt: str, job: int) -> dict[str, Any]:
 
 
 def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_waited_for(head: Head) -> None:
-    """Three jobs end and are forgotten while the agent does not observe; slurmdbd accepts connections and is silent."""
+    """Two jobs end and are forgotten while the agent does not observe; slurmdbd accepts connections and is silent."""
     lab = head.lab
-    jobs = [begun(head, "until [ -e $SLURM_SUBMIT_DIR/go ]; do sleep 0.2; done; exit 0")[0] for _ in range(2)]
+    ends = ("exit 0", "srun bash -c 'exit 7'; exit 0")
+    jobs = [begun(head, f"until [ -e $SLURM_SUBMIT_DIR/go ]; do sleep 0.2; done; {end}")[0] for end in ends]
     names = [f"slurm.lab.{job}" for job in jobs]
     Path(lab.folder / "work/go").touch()
     lab.wait(lambda: not any(map(lab.job, jobs)), "slurmctld to forget them")
@@ -208,3 +209,4 @@ def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_wait
         doc = head.doc(name)
         assert doc is not None
         assert (doc.state, "sacct says COMPLETED" in doc.detail) == (SlurmState.COMPLETED, True), doc
+    assert [(doc := head.doc(name)) and doc.step_exit_code for name in names] == [0, 7]

@@ -39,6 +39,7 @@ class Way:
 
 
 OTHER = "sleep 601"
+KILLED = ("--requeue", "--kill-on-invalid-dep=yes")
 WAYS: Mapping[str, Way] = {
     "mailbox": Way(tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}", script=OTHER),
     "a slash at its end": Way(
@@ -238,9 +239,15 @@ def test_what_waits_for_a_run_waits_for_its_next_start(head: Head) -> None:
     flag, ran = lab.folder / "work" / "flag", lab.folder / "work" / "evaluated"
     job = put(lab, "t", f"[ -e {flag} ] && exit 0; touch {flag}; exit 3", "--requeue", comment="rekindle", environ={})
     waits = put(lab, "eval", f"touch {ran}", f"--dependency=afterok:{job}", comment=None, environ={})
+    killed = put(lab, "kill", f"touch {ran}2", *KILLED, f"--dependency=afterok:{job}", comment=None, environ={})
+    given_up = put(lab, "user", f"touch {ran}3", *KILLED, f"--dependency=afterok:{job}", comment=None, environ={})
+    lab.run("scancel", str(given_up))
     until(lambda: has_spec(head, job) and has_failed(head, job), "its failure", head.look)
     lab.wait(lambda: lab.job(waits)["Reason"] == "DependencyNeverSatisfied", "it to wait in vain")
+    lab.wait(lambda: lab.job_state(killed) == "CANCELLED", "Slurm to cancel it")
     answer = requeue(head, job)
     assert answer.outcome is Outcome.DONE
-    assert answer.detail.endswith(f"1 jobs wait for it now: {waits}")
-    lab.wait(ran.exists, "what waits for its success")
+    found = {int(number) for number in answer.detail.rpartition("wait for it now: ")[2].split(", ")}
+    assert found == {waits, killed}
+    lab.wait(lambda: ran.exists() and Path(f"{ran}2").exists(), "what waits for its success")
+    assert lab.job_state(given_up) == "CANCELLED"

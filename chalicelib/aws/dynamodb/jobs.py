@@ -17,7 +17,7 @@ from chalicelib.aws.dynamodb.items import Expression, Item
 from chalicelib.aws.dynamodb.switches import SWITCHES, DynamoControls, switches_of
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import InvalidRequest, MalformedRecord, UnknownEntity, VersionConflict
-from chalicelib.domain.model.job import Attempt, Job, WatchPlan
+from chalicelib.domain.model.job import Attempt, Job, NewestSave, WatchPlan
 from chalicelib.domain.model.known import Known, maybe_to_wire
 from chalicelib.ports.jobs import ObservationBasis
 
@@ -235,10 +235,10 @@ class DynamoJobRegistry(DynamoControls):
             sets.append(expression.set("halted_by", items.text(halted_by)))
         self._update(job_id, expression, sets)
 
-    def note_saved(self, job_id: str) -> None:
+    def note_save(self, job_id: str, save: NewestSave) -> None:
         """See ports.JobRegistry."""
         expression = Expression()
-        self._update(job_id, expression, [expression.set("has_saved", items.flag(True))])
+        self._update(job_id, expression, [expression.set("newest_save", items.pack(save.to_wire()))])
 
     def _update(self, job_id: str, expression: Expression, sets: list[str]) -> None:
         try:

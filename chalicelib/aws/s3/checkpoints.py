@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from chalicelib.aws.s3.found import FoundCheckpoints
-from chalicelib.aws.s3.lives import LivesOfAttempts
+from chalicelib.aws.s3.lives import lives_in
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from chalicelib.aws.s3.discovered import S3Discovery
     from chalicelib.aws.s3.objects import Listed, S3Objects
     from chalicelib.domain.model.job import Attempt, Job
+    from rekindle.protocol.lives import LivesOfAttempts
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ class S3Checkpoints:
         next older ones are read as well until one is not: what is passed over unread would be lost progress.
         """
         manifests: dict[str, Manifest] = {}
-        lives = LivesOfAttempts(self._objects, mailbox)
+        lives = lives_in(self._objects, mailbox)
         views = {
             item.key: self._checkpoint(job, mailbox, item, attempts, manifests, lives)
             for item in chosen(listed, attempts, near)

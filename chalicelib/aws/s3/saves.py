@@ -1,4 +1,4 @@
-"""When a run completed its checkpoints: the manifests' own dates, from a bounded listing. Nothing is opened."""
+"""When a run completed its checkpoints: the manifests' own dates and steps, from a bounded listing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class S3Saves:
     def __init__(self, client: Any) -> None:
         self._client = client
 
-    def save_times(self, job: Job) -> Maybe[tuple[datetime, ...]]:
+    def saves(self, job: Job) -> Maybe[tuple[tuple[datetime, int], ...]]:
         """See ports.Saves."""
         try:
             place = Place.parse(job.mailbox, "mailbox")
@@ -31,15 +31,17 @@ class S3Saves:
         except (MailboxError, RecoveryError) as err:
             return Unknown(f"its manifests cannot be listed: {err}"[:200])
 
-    def _listed(self, job: Job, bucket: str, prefix: str) -> Maybe[tuple[datetime, ...]]:
+    def _listed(self, job: Job, bucket: str, prefix: str) -> Maybe[tuple[tuple[datetime, int], ...]]:
         request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": 1000}
-        found: list[datetime] = []
+        found: list[tuple[datetime, int]] = []
         for _ in range(_MAX_PAGES):
             page = call(self._client.list_objects_v2, **request)
             for entry in page.get("Contents", ()):
                 key = parse_key(entry["Key"])
-                if key is not None and key.kind is KeyKind.MANIFEST and key.name == job.current_attempt:
-                    found.append(entry["LastModified"].astimezone(UTC))
+                if key is None or key.kind is not KeyKind.MANIFEST or key.step is None:
+                    continue
+                if key.name == job.current_attempt:
+                    found.append((entry["LastModified"].astimezone(UTC), key.step))
             if not page.get("IsTruncated"):
                 return Known(tuple(sorted(found)[-KEPT:]))
             request["ContinuationToken"] = page["NextContinuationToken"]

@@ -44,8 +44,7 @@ def loss_word(context: RuleContext, action: Action) -> str:
     """
     if not isinstance(action, ResubmitJob) or not context.policy.approvals.max_loss:
         return ""
-    checkpoints = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
-    lost = passed_over(context.incident, context.attempt, checkpoints, action.resume_step)
+    lost = passed_over(context.incident, context.seen, action.resume_step)
     if not isinstance(lost, Known) or not isinstance(lost.value.time, Known):
         return ""
     from_there = (item.resume_step for item in context.incident.resubmission.tries)

@@ -12,6 +12,7 @@ from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.cluster.names import undeclared_job_ids
+from rekindle.protocol.run_places import one_spelling
 
 
 class AlarmMode(StrEnum):
@@ -68,7 +69,7 @@ class WatchPlan(Record):
 class RunPlace:
     """Where a run trains and meets the service: equal for two runs that may be one.
 
-    `mailbox` may be given with a slash at its end, and is kept without; empty where the run has none.
+    `mailbox` is kept in one spelling; empty where the run has none.
     """
 
     platform: str
@@ -76,7 +77,19 @@ class RunPlace:
     mailbox: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mailbox", self.mailbox.rstrip("/"))
+        object.__setattr__(self, "mailbox", one_spelling(self.mailbox) or self.mailbox.rstrip("/"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestSave(Record):
+    """The furthest step for which a manifest of `attempt` was seen."""
+
+    attempt: str
+    step: int
+
+    def is_older_than(self, attempt: str, step: int) -> bool:
+        """Whether a save of that attempt and step takes its place."""
+        return attempt != self.attempt or step > self.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +103,7 @@ class Job(Record):
     `active` is False once the run has completed or was given up: the sweep no longer looks at it. `halted_by` is who
     ordered it to be stopped for good; empty otherwise, and again once a new attempt starts. `ended_at` is when its last
     attempt ended, or when it was found to be over where that is not known; None while it is active. `version` fences
-    changes of the current attempt. `has_saved`: a manifest of one of its attempts has been seen, whatever has become of
-    it since.
+    changes of the current attempt. `newest_save` was seen to be sealed, whatever has become of it since.
     """
 
     job_id: str
@@ -113,7 +125,7 @@ class Job(Record):
     halted_by: str = ""
     size: JobSize = field(default_factory=JobSize)
     ended_at: datetime | None = None
-    has_saved: bool = False
+    newest_save: NewestSave | None = None
 
     @property
     def place(self) -> RunPlace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -11,6 +11,7 @@ from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.evidence import Suspicion
 from chalicelib.domain.model.failure import FailureVerdict
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, NodeView
 from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
@@ -194,31 +195,20 @@ class ReplyView:
 class Observation(Record):
     """One observation: a field for each thing that is read, each of which may be Unknown without the others.
 
-    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else Unknown.
-    `reply` is Known(None) when the mailbox was read and holds no answer yet. `suspicion` is what the ranks' own reports
-    say, read when the Incident needs them. `next_number` is the attempt number a resubmission would take. `has_job` is
-    False for a cluster-only Incident. `best_before` is the furthest step that any earlier attempt of the Job is known
-    to have ended at, or the step to which a later one, or this one, went back on purpose, and `fruitless_before` how
-    many attempts in a row, the newest of them included, ended without passing what had been reached before them; both
-    are read when an attempt has died, so that a Job which dies again right after each "recovery" is seen to gain
-    nothing, though every Incident of its own looks fresh. `resumed_at` are the steps that the Job's newest attempts
-    resumed at, the newest last; None where that is not known. `own_gap_s` is the median time from an attempt's death to
-    the next start, before Rekindle started any. `ran` names the newest that was submitted by a person,
-    and those of ours since that have begun. `began_again` counts the newest attempts of ours in a row that began no
-    further on than the one before them, of those whose first step is known. `began_before` is the first step of the
-    attempt before this one. `restarts_of_a_day` counts those of ours that began within the last 24 hours, over all
-    Incidents. `had_checkpoints`: a manifest
-    of the Job has been seen, or an attempt of it has resumed from a checkpoint or has answered that it saved one, so
-    that an observation which finds none has found them gone. `platform` is what the Job runs on, and
-    `cluster` where there; a node's Incident has neither. Where the platform puts attempts back: `current` is the
-    attempt that the registry holds for the newest, empty where that was not read; `successor` is what has taken the
-    attempt's place in the same submission; `nodes` are those that it ran on and those that the Incident holds to be
-    broken, as the platform shows them. `shadow` says which switch has put the run or node into shadow mode, empty:
-    none. `breaker` is the fleet-wide breaker while it is open, `breaker_lifted_at` when it was lifted last.
-    `back_at` is when the service ran again after it had not for a while (recovery/workflow.py). `gpus`,
-    `node_count`: how big the run is. `sibling` is an attempt of the Job that lives and is not registered, looked
-    for while a submission waits, ours is queued, or a Signal names one that lives beside ours; a queued one's may ask
-    for no protection, and be known by its heartbeats alone. `is_ours`: an Incident has submitted the attempt.
+    `attempt` is the attempt under care. `checkpoints` are read only when a resume point is needed soon, else
+    Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet. `suspicion` is what the
+    ranks' own reports say, read when the Incident needs them. `next_number` is the attempt number a resubmission
+    would take. `has_job` is False for a cluster-only Incident. `record` is what outlives Incidents
+    (model/job_record.py). `platform` is what the Job runs on, and `cluster` where there; a node's Incident has
+    neither. Where the platform puts attempts back: `current` is the attempt that the registry holds for the newest,
+    empty where that was not read; `successor` is what has taken the attempt's place in the same submission; `nodes`
+    are those that it ran on and those that the Incident holds to be broken, as the platform shows them. `shadow`
+    says which switch has put the run or node into shadow mode, empty: none. `breaker` is the fleet-wide breaker
+    while it is open, `breaker_lifted_at` when it was lifted last. `back_at` is when the service ran again after it
+    had not for a while (recovery/workflow.py). `gpus`, `node_count`: how big the run is. `sibling` is an attempt of
+    the Job that lives and is not registered, looked for while a submission waits, ours is queued, or a Signal names
+    one that lives beside ours; a queued one's may ask for no protection, and be known by its heartbeats alone.
+    `is_ours`: an Incident has submitted the attempt.
     """
 
     observed_at: datetime
@@ -231,15 +221,7 @@ class Observation(Record):
     suspicion: Maybe[Suspicion] = Unknown("not asked for")
     new_signals: tuple[Signal, ...] = ()
     next_number: int = 1
-    best_before: Maybe[int] = Unknown("not needed yet")
-    fruitless_before: int = 0
-    resumed_at: tuple[int | None, ...] = ()
-    own_gap_s: Maybe[float] = Unknown("not needed yet")
-    ran: tuple[str, ...] = ()
-    began_again: int = 0
-    restarts_of_a_day: int = 0
-    began_before: Maybe[int] = Unknown("not needed yet")
-    had_checkpoints: bool = False
+    record: JobRecord = field(default_factory=JobRecord)
     current: str = ""
     successor: Maybe[AttemptView] = Unknown("none that is known")
     nodes: Maybe[NodesSeen] = Unknown("not needed")

@@ -51,7 +51,7 @@ class Budgets:
         24,
         Count(1, 1000, "restarts"),
         "restarts of one Job within 24 hours, over all its Incidents and whatever each gained, before a person is "
-        "called instead of one more; at half of them a warning",
+        "called instead of one more, as at half of them within one hour; at half of either a warning",
         whom="those whose runs are interrupted every hour, or for whom a start is dear",
     )
     max_rollbacks: int = declared(

@@ -49,8 +49,8 @@ def with_account(
     for action in actions:
         if isinstance(action, ResubmitJob | AdoptAttempt):
             account = account.with_restart(_restart(action, before, seen, view, policy))
-            if not isinstance(account.own_gap_s, Known) and isinstance(seen.own_gap_s, Known):
-                account = dataclasses.replace(account, own_gap_s=seen.own_gap_s)
+            if not isinstance(account.own_gap_s, Known) and isinstance(seen.record.own_gap_s, Known):
+                account = dataclasses.replace(account, own_gap_s=seen.record.own_gap_s)
     if before.is_open and not after.is_open:
         closed_step = view.last_step if view is not None else Unknown("the run could not be seen when it closed")
         account = dataclasses.replace(account, closed_step=closed_step)

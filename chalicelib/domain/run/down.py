@@ -12,9 +12,17 @@ from typing import Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, subject
 from chalicelib.domain.model.action import Action, AskApproval, Notify, Severity
+from chalicelib.domain.model.approvals import Guard
+from chalicelib.domain.model.incident import Incident
 
 # A stop with its save and its upload, a start on instances that are there, and loading a large checkpoint take less.
 TOLD_AFTER: Final = timedelta(minutes=15)
+_WAITS_FOR_SPOT: Final = "wait.spot"
+
+
+def no_capacity_key(incident: Incident) -> str:
+    """What people are told once of an attempt: that no capacity comes."""
+    return f"no_capacity:{incident.attempt}"
 
 
 def with_down_told(context: RuleContext, decision: Decision) -> Decision:
@@ -24,13 +32,18 @@ def with_down_told(context: RuleContext, decision: Decision) -> Decision:
         return decision
     if any(_is_warning(action) for action in decision.actions):
         return _warned(decision)
-    if any(hold.until is None for hold in incident.holds):
+    if any(hold.until is None and hold.guard is not Guard.BACK_OFF for hold in incident.holds):
         return decision  # people hear of what a guard holds back by its own news (guards/holds.py)
     since = incident.tracking.down_since
     if since is None or context.now - since < TOLD_AFTER or not incident.is_open:
         return decision
     text = f"It has not trained for {span_word(context.now - since)}, and the recovery goes on: {decision.reason}"
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: still down", text=text)
+    if decision.rule == _WAITS_FOR_SPOT or incident.resubmission.capacity_since is not None:
+        # the reason says so: no second warning for it
+        decision = dataclasses.replace(
+            decision, incident=incident.changed(told=(*incident.tracking.told, no_capacity_key(incident)))
+        )
     return _warned(dataclasses.replace(decision, actions=(*decision.actions, notice)))
 
 

@@ -1,10 +1,10 @@
-"""What the attempts of a Job so far have done, as one observation needs it. Pure."""
+"""What the attempts of a Job so far have done. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import pairwise
 
 from chalicelib.domain.faults.poison import died_at
@@ -14,7 +14,6 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 
 MAX_ATTEMPTS_SEEN = 32  # more than any budget counts
-DAY = timedelta(hours=24)
 OWN_PAIRS = 10  # of a death and the next start, from which their median says more than an assumption
 _DIED = (AttemptStatus.FAILED.value, AttemptStatus.EXPIRED.value)
 
@@ -75,14 +74,8 @@ def reached_before(attempts: Sequence[Attempt], name: str) -> tuple[Maybe[int], 
     return best, fruitless
 
 
-def restarts_of_a_day(attempts: Sequence[Attempt], *, now: datetime) -> int:
-    """See Observation.restarts_of_a_day. One that got no capacity has restarted nothing."""
-    ran = (attempt for attempt in attempts if isinstance(attempt.last_step, Known) or attempt.began)
-    return sum(attempt.incident_id is not None and now - attempt.submitted_at < DAY for attempt in ran)
-
-
 def own_gap_s(attempts: Sequence[Attempt]) -> Maybe[float]:
-    """See Observation.own_gap_s: of those pairs before the first attempt that an Incident of ours submitted."""
+    """See JobRecord.own_gap_s: of those pairs before the first attempt that an Incident of ours submitted."""
     gaps = []
     for died, after in pairwise(attempts):
         if after.incident_id is not None:
@@ -96,15 +89,8 @@ def own_gap_s(attempts: Sequence[Attempt]) -> Maybe[float]:
     return Known(median(gaps))
 
 
-def resumed_at(attempts: Sequence[Attempt]) -> tuple[int | None, ...]:
-    """See Observation.resumed_at; the newest MAX_ATTEMPTS_SEEN. One that never ran tells nothing."""
-    ran = [attempt for attempt in attempts if isinstance(attempt.last_step, Known) or attempt.began]
-    steps = (attempt.resume_step.value if isinstance(attempt.resume_step, Known) else None for attempt in ran)
-    return tuple(steps)[-MAX_ATTEMPTS_SEEN:]
-
-
 def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """See Observation.ran: a submission by a person since then starts a new count."""
+    """See JobRecord.ran: a submission by a person since then starts a new count."""
     found: list[str] = []
     for attempt in attempts:
         if attempt.incident_id is None:
@@ -115,7 +101,7 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 
 def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
-    """See Observation.began_again."""
+    """See JobRecord.began_again."""
     view = seen.value if isinstance(seen, Known) else None
     steps: list[int] = []
     for attempt in attempts:
@@ -133,7 +119,7 @@ def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
 
 
 def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
-    """See Observation.began_before."""
+    """See JobRecord.began_before."""
     found: Maybe[int] = Unknown("no earlier attempt's first step is known")
     for attempt in attempts:
         if attempt.name == name:
@@ -143,8 +129,8 @@ def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
 
 
 def had_checkpoints(job: Job, attempts: Sequence[Attempt], incident: Incident) -> bool:
-    """See Observation.had_checkpoints."""
-    if job.has_saved:
+    """See JobRecord.had_checkpoints."""
+    if job.newest_save is not None:
         return True
     has_resumed = any(isinstance(attempt.resume_step, Known) and attempt.resume_step.value > 0 for attempt in attempts)
     return has_resumed or (incident.halt.ask is not None and incident.halt.ask.outcome == "saved")

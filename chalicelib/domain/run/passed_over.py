@@ -13,7 +13,7 @@ from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.incident import Incident, best_step
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptView, CheckpointView
+from chalicelib.domain.model.observation import CheckpointView, Observation
 
 NEWEST: Final = 10  # saves by which the usual interval is known: the older ones are read sparsely
 NAMED: Final = 5  # saves that are passed over, each with its reason
@@ -46,15 +46,18 @@ class PassedOver:
         return f"{self.steps} steps{hours} are trained again.{saves}"
 
 
-def passed_over(
-    incident: Incident, attempt: AttemptView | None, checkpoints: Sequence[CheckpointView], resume_step: Maybe[int]
-) -> Maybe[PassedOver]:
+def passed_over(incident: Incident, seen: Observation, resume_step: Maybe[int]) -> Maybe[PassedOver]:
     """What a start at `resume_step` throws away; Unknown where the run's furthest step, or that one, is.
 
-    What a run made of a bad loss is worth nothing: it counts up to its onset.
+    What a run made of a bad loss is worth nothing: it counts up to its onset. Where nothing tells how far the attempt
+    came, what the run has ever saved does.
     """
+    attempt = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    checkpoints = seen.checkpoints.value if isinstance(seen.checkpoints, Known) else ()
     reached = died_at_most(incident, attempt) if attempt is not None else Unknown("the attempt cannot be read")
     furthest = best_step(incident.target_step, reached)
+    if not isinstance(reached, Known):
+        furthest = best_step(furthest, seen.record.best_before, seen.record.furthest_saved)
     if not isinstance(resume_step, Known):
         return resume_step
     if not isinstance(furthest, Known):
@@ -62,7 +65,7 @@ def passed_over(
     steps = max(furthest.value - resume_step.value, 0)
     own = [item for item in checkpoints if item.manifest and not item.fenced and item.kind != FORENSIC]
     beyond = {item.step: item for item in own if resume_step.value < item.step <= furthest.value}
-    pace = attempt.step_s if attempt is not None else None
+    pace = (attempt.step_s if attempt is not None else None) or _pace(own)
     return Known(
         PassedOver(
             steps=steps,
@@ -80,6 +83,16 @@ def _usual(saves: Sequence[CheckpointView]) -> int | None:
     newest = sorted({item.step for item in saves}, reverse=True)[:NEWEST]
     gaps = [later - earlier for later, earlier in pairwise(newest)]
     return int(median(gaps)) if len(gaps) > 1 else None
+
+
+def _pace(saves: Sequence[CheckpointView]) -> float | None:
+    """Seconds a step by the times of the saves: what stood still between two of them counts less than most do."""
+    newest = sorted({item.step: item for item in saves}.items())[-NEWEST:]
+    gaps = [
+        (b - a, (later.saved_at - earlier.saved_at).total_seconds()) for (a, earlier), (b, later) in pairwise(newest)
+    ]
+    pace = median(took / steps for steps, took in gaps) if gaps else 0.0
+    return pace if pace > 0 else None
 
 
 def _span(time: timedelta) -> str:

@@ -38,6 +38,7 @@ from rekindle.protocol.mailbox import (
     ResumePlan,
     SkipWindow,
 )
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import is_id
 
 # How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
@@ -201,13 +202,13 @@ class SlurmScheduler:
         cluster = parse_attempt(job.current_attempt).cluster
         ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
         own = self._head_nodes.attempt(job.current_attempt)
-        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
+        places = _places(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
         found = []
         for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
             if parse_attempt(name).base in ours:
                 continue  # another start of the same Slurm job: its own documents tell of each other
             doc = self._head_nodes.attempt(name)
-            if doc is not None and not doc.held and _is_of(doc, job.job_id, mailbox) and _is_newer(doc, own):
+            if doc is not None and not doc.held and _is_of(doc, job.job_id, places) and _is_newer(doc, own):
                 found.append(name)
         return tuple(found)
 
@@ -215,12 +216,12 @@ class SlurmScheduler:
         """See ports.Scheduler. Of what the cluster state still shows; the agent keeps what has ended for a day."""
         cluster, own = parse_attempt(job.current_attempt).cluster, self._head_nodes.attempt(job.current_attempt)
         ours = {parse_attempt(name).base for name in {*besides, job.current_attempt} if is_slurm(name)}
-        mailbox = (own.mailbox if own is not None else job.mailbox).rstrip("/")
+        places = _places(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
         for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
             doc = self._head_nodes.attempt(name) if parse_attempt(name).base not in ours else None
             if doc is None or own is None or not status_of(doc.state).has_ended or not _is_newer(doc, own):
                 continue
-            is_there = bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
+            is_there = _places(doc).is_shared_with(places)
             # A link of a chain that never began has trained nothing.
             if doc.job_id == job.job_id or (is_there and (doc.job_id is None or doc.started_at is not None)):
                 return name
@@ -353,17 +354,19 @@ def _is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
     return doc.submitted_at >= own.submitted_at
 
 
-def _is_of(doc: AttemptDoc, job_id: str, mailbox: str) -> bool:
-    """It lives, or has come to its end, and is the Job's by its comment; or trains in the mailbox that the Job's own
-    script names.
-    """
+def _places(doc: AttemptDoc) -> RunPlaces:
+    return doc.places or RunPlaces.of(doc.mailbox, doc.checkpoints)
+
+
+def _is_of(doc: AttemptDoc, job_id: str, places: RunPlaces) -> bool:
+    """It lives, or has come to its end, and is the Job's by its comment; or trains where the Job's own script does."""
     status = status_of(doc.state)
     if doc.job_id is not None:
         return doc.job_id == job_id and (status is AttemptStatus.COMPLETED or not status.has_ended)
     if status.has_ended:
         return False
     has_begun = status is not AttemptStatus.STARTING
-    return has_begun and bool(mailbox) and doc.mailbox.rstrip("/") == mailbox
+    return has_begun and _places(doc).is_shared_with(places)
 
 
 def _cannot(old: AttemptDoc, action: ResubmitJob) -> str:

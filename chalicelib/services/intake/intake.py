@@ -26,6 +26,7 @@ from chalicelib.ports.platforms import ClusterReader, DiscoveredJob, HeadNodes, 
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.incident_opener import IncidentOpener
 from chalicelib.services.intake.known_trouble import is_in_hand
+from chalicelib.services.intake.newest_save import note_reply
 from chalicelib.services.intake.node_intake import NodeIntake
 from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.intake.registration import PLATFORM_STATES, Registration
@@ -97,6 +98,8 @@ class Intake:
             return _dropped(signal, "an event of the bus that the cluster's own document does not confirm", job)
         if self._lives_beside(signal, job):
             signal = two_live_signal(job, str(signal.attempt), now=self.clock.now())
+        with suppress(RecoveryError):  # the sweep lists the manifests, too
+            note_reply(self.registry, self.mailbox, job, signal)
         if job.open_incident is not None:
             is_dropped = is_mere_news(signal) and not self._is_of_a_sibling(signal, job)
             return _dropped(signal, "mere news", job) if is_dropped else self._join(signal, job)

@@ -37,19 +37,12 @@ from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.bad_nodes import MAX_BAD
 from chalicelib.domain.run.beside import beside_names
 from chalicelib.domain.run.earlier_attempts import (
-    began_again,
-    began_before,
-    had_checkpoints,
-    own_gap_s,
-    ran_of_ours,
-    reached_before,
-    restarts_of_a_day,
-    resumed_at,
     updated_by,
     with_end,
     with_last_step,
 )
 from chalicelib.domain.run.ending import judged
+from chalicelib.domain.run.job_record import job_record
 from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero
 from chalicelib.domain.run.resume_point import goes_back_to
 from chalicelib.ports.clock import Clock
@@ -131,21 +124,12 @@ class Observer:
         ended = with_end(attempts, attempt)
         attempts = with_last_step(attempts, attempt)
         sibling = part("other attempts", partial(self._sibling, job, incident, attempt, looked.inbox))
-        best_before, fruitless_before = self._history(attempts, incident, attempt)
         return incident, Observation(
             observed_at=now,
             has_job=True,
             job_name=job.name,
             attempt=attempt,
-            best_before=best_before,
-            fruitless_before=fruitless_before,
-            resumed_at=resumed_at(attempts),
-            own_gap_s=own_gap_s(attempts),
-            ran=ran_of_ours(attempts),
-            began_again=began_again(attempts, attempt),
-            restarts_of_a_day=restarts_of_a_day(attempts, now=now),
-            began_before=began_before(attempts, incident.attempt),
-            had_checkpoints=had_checkpoints(job, attempts, incident),
+            record=job_record(job, attempts, incident, attempt, now=now),
             checkpoints=part("the checkpoints", partial(self._checkpoints, job, incident, attempt, ended)),
             reply=part("the reply", partial(self._reply, job, incident)),
             suspicion=part("the ranks' reports", partial(self._suspicion, job, incident, attempt)),
@@ -299,14 +283,6 @@ class Observer:
             if attempt.is_theirs and attempt.name not in names
         )
         return (*registered, *adopted)
-
-    def _history(
-        self, attempts: Sequence[Attempt], incident: Incident, seen: Maybe[AttemptView]
-    ) -> tuple[Maybe[int], int]:
-        """What the Job's earlier attempts reached, wanted only when a fresh Incident is about a dead attempt."""
-        if incident.resubmission.tries or not isinstance(seen, Known) or not seen.value.status.has_ended:
-            return Unknown("not needed yet"), 0
-        return reached_before(attempts, seen.value.name)
 
     def _checkpoints(
         self, job: Job, incident: Incident, attempt: Maybe[AttemptView], attempts: tuple[Attempt, ...]

@@ -191,7 +191,7 @@ class Stage:
             if self.attempts is None:
                 self.attempts = self.registry.attempts(incident.job_id or "")
             best, fruitless = reached_before(self.attempts, view.name)
-            changes |= {"best_before": best, "fruitless_before": fruitless}
+            changes["record"] = replace(seen.record, best_before=best, fruitless_before=fruitless)
         if incident.phase is Phase.RESUBMITTING or view.status.has_ended or Need.CHECKPOINTS in incident.evidence.needs:
             changes["checkpoints"] = self._checkpoints(incident, world)
         return replace(seen, **changes)

@@ -32,6 +32,7 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_start,
     silence,
 )
+from chalicelib.services.intake.newest_save import note_newest
 from chalicelib.services.observe.siblings import unprotected
 from chalicelib.services.reporting.job_metrics import monitor_needs_asking
 from chalicelib.services.sweep.round import SweepRound
@@ -166,10 +167,12 @@ class JobCheck:
         """A Job that has saved no checkpoint for longer than its usual interval."""
         if not job.mailbox or not sweep_round.is_turn(job, ASK_SAVES_EVERY):
             return None
-        saved_at = self.saves.save_times(job)
-        if isinstance(saved_at, Known) and saved_at.value and not job.has_saved:
-            self.registry.note_saved(job.job_id)
-        return signal_from_saves(job, saved_at.value, now=self.clock.now()) if isinstance(saved_at, Known) else None
+        saves = self.saves.saves(job)
+        if not isinstance(saves, Known):
+            return None
+        if saves.value:
+            note_newest(self.registry, job, max(step for _, step in saves.value))
+        return signal_from_saves(job, [at for at, _ in saves.value], now=self.clock.now())
 
     def _signal_from_two_live(self, job: Job, sweep_round: SweepRound) -> Signal | None:
         """A run that asks for no protection, so that no event of it is taken, sends heartbeats beside ours."""

@@ -73,14 +73,14 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Submit; returns sbatch's exit code. Raises: UsageError, CommandFailed."""
     command = _asked(args.launch)
-    text = _comment(args, command)
+    option, text = _says(args, command)
     comment = comments.parse(text)
     cluster = _cluster(os.environ)
     environment = _environment(args, comment.mailbox if comment else "", cluster)
     arguments = [
         *([] if command.says("open-mode") else ["--open-mode=append"]),
         *([] if command.says("requeue", "no-requeue") else ["--requeue"]),
-        f"--comment={text}",
+        f"--{option}={text}",
         *command.exporting(sorted(environment)),
         *([] if command.has_argument("parsable") else ["--parsable"]),
     ]
@@ -107,17 +107,41 @@ def _asked(launch: Sequence[str]) -> Sbatch:
     return read_command(words, os.environ)
 
 
-def _comment(args: argparse.Namespace, command: Sbatch) -> str:
-    """The job's comment: options override the script's. Raises: UsageError for a comment that is not Rekindle's."""
-    own = command.value("comment") or ""
-    stated = comments.parse(own) if own else comments.Comment()
-    if stated is None:
-        raise UsageError(
-            f"the job has a comment of its own ({clean(own)[:60]!r}), and Slurm keeps one per job: remove it, or make "
-            "it begin with 'rekindle'"
+def _says(args: argparse.Namespace, command: Sbatch) -> tuple[str, str]:
+    """Which of sbatch's options says it, and what: options override the script's. The comment, unless that is taken.
+
+    Raises: UsageError where neither is free.
+    """
+    own = {name: command.value(name) or "" for name in ("comment", "extra")}
+    option = next((name for name, text in own.items() if comments.parse(text) is not None), None)
+    if option is None:
+        option = next(
+            (name for name, text in own.items() if not text and (name == "comment" or _has_extra(command))), None
         )
+    if option is None:
+        raise UsageError(
+            f"the job has a comment of its own ({clean(own['comment'])[:60]!r}), Slurm keeps one per job, and "
+            "--extra (Slurm 23.11) is not free: remove one, or make it begin with 'rekindle'"
+        )
+    return option, _text(args, comments.parse(own[option]) or comments.Comment(), option)
+
+
+def _has_extra(command: Sbatch) -> bool:
+    """Source: Slurm's release notes, 23.11."""
+    try:
+        told = subprocess.run(
+            [command.words[0], "--version"], capture_output=True, text=True, check=False, timeout=60
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    found = re.match(r"slurm\S* (\d{2})\.(\d{2})", told)
+    return found is not None and (int(found[1]), int(found[2])) >= (23, 11)
+
+
+def _text(args: argparse.Namespace, stated: comments.Comment, option: str) -> str:
+    """Raises: UsageError."""
     if stated.problems:
-        raise UsageError(f"--comment: {clean(stated.problems[0])}")
+        raise UsageError(f"--{option}: {clean(stated.problems[0])}")
     if args.policy is not None and _POLICY.fullmatch(args.policy) is None:
         raise UsageError("--policy: must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
     sent = args.signal if args.signal is not None else f"{'B:' if stated.signal_batch else ''}{stated.signal or ''}"

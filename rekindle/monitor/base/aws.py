@@ -46,6 +46,15 @@ class Clients:
             for item in page.get("Contents", ()):
                 yield item["Key"], item["Size"], item.get("ETag", "").strip('"')
 
+    def version(self, bucket: str, key: str) -> str | None:
+        """Of an object whose bucket keeps versions; None of any other, and where it may not be read."""
+        client = self.get("s3")
+        try:
+            found = client.head_object(Bucket=bucket, Key=key).get("VersionId")
+        except client.exceptions.ClientError:
+            return None
+        return found if found != "null" else None  # written before its bucket kept any
+
     def _make(self, service: str) -> Any:
         try:
             boto3: Any = importlib.import_module("boto3")

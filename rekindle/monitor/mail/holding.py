@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from rekindle.monitor.base.clock import Clock, SystemClock
@@ -24,7 +25,7 @@ from rekindle.monitor.base.identity import Holding
 from rekindle.monitor.base.processes import is_ancestor, is_gone, own_process, parent
 from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.mail.boxes import Box
-from rekindle.protocol.lives import Claim, Standing, life_in, life_key, life_prefix
+from rekindle.protocol.lives import Claim, ListedClaim, LivesOfAttempts, Standing, life_in, life_key, life_prefix
 from rekindle.protocol.mailbox import Heartbeat, MailboxError, heartbeat_key
 
 OBJECTION_S: Final = 5.0  # for an objection, beside two of the holder's looks at its mailbox
@@ -262,12 +263,15 @@ class Hold(Holding):
             box.replace(newer.key, replace(newer, standing=Standing.HELD).to_json(), raw)  # it need not wait
 
 
-def claims(box: Box, attempt: str) -> Iterator[Claim]:
-    """Rank 0's claims of an attempt, newest first, but for those that are too many. Raises: the box's own errors."""
-    for number in _numbers(box, attempt, 0)[: -MAX_READ - 1 : -1]:
-        claim = _read(box.get(life_key(attempt, 0, number)))
-        if claim is not None:
-            yield claim
+def lives_in(box: Box) -> LivesOfAttempts:
+    """By the store's clock; of an attempt with very many lives, those of the newest. Raises: the box's own errors."""
+
+    def claims(attempt: str) -> Iterator[ListedClaim]:
+        for number in _numbers(box, attempt, 0)[-MAX_READ:]:
+            key = life_key(attempt, 0, number)
+            yield ListedClaim(number, partial(box.get, key), partial(box.written_at, key))
+
+    return LivesOfAttempts(claims)
 
 
 def _patience_s(step_s: float | None) -> float:

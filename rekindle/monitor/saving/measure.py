@@ -10,15 +10,17 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from rekindle.checkpoints.counts import closest
 from rekindle.checkpoints.folders import declared_at
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.names import STATE_ENDS, is_temporary
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.monitor.saving.writers import may_write
@@ -30,6 +32,7 @@ SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being
 _TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")
 # Unchanged for so long, while a thread lives that the save began and that may be its writer.
 WRITER_QUIET_S: Final = 5.0
+MAX_VERSIONS: Final = 256  # objects of one checkpoint whose version is asked for, each by a request of its own
 
 
 class SaveIncomplete(Exception):
@@ -40,6 +43,10 @@ class SaveUnsettled(Exception):
     """Its writer is still at work, or not all of it can be seen yet: a file has changed meanwhile, or is missing."""
 
 
+class SaveGone(SaveUnsettled):
+    """Nothing is there, or not any more."""
+
+
 class Preempted(Exception):
     """Something more urgent waits; measure this one later."""
 
@@ -47,14 +54,14 @@ class Preempted(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What is said of a save. began: by the monotonic clock, before which nothing of it can have been written; None
-    where that is not known. writers: threads that were born while it was made. left_out: steps that the trainer's own
-    counter may be behind, as its plan skips them.
+    where that is not known. writers: threads that were born while it was made. counts: how the run's other
+    checkpoints count their steps.
     """
 
     step: int | None = None
     began: float | None = None
     writers: Sequence[threading.Thread] = ()
-    left_out: int = 0
+    counts: OwnCounts = field(default_factory=OwnCounts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +87,7 @@ def measure(
     """The files of a save. Never on the training thread: a file system may be slow.
 
     is_preempted: asked between files; a save with many of them gives way. Objects in S3 are listed, not read.
-    Raises: SaveIncomplete, SaveUnsettled, Preempted, OSError, MailboxError, botocore's errors.
+    Raises: SaveIncomplete, SaveUnsettled (SaveGone), Preempted, OSError, MailboxError, botocore's errors.
     """
     claim = claim or Claim()
     raw = os.fspath(result.path)
@@ -88,13 +95,14 @@ def measure(
         place = Place.parse(raw, "path")
         files = tuple(_objects(place, result.files, clients))
         if not files:
-            raise SaveUnsettled(f"{place.uri} holds no file")
+            raise SaveGone(f"{place.uri} holds no file")
+        files = tuple(_with_versions(place, files, clients))
         return MeasuredSave(root=place.uri, files=files)
     place = Place.parse(raw if raw.startswith("file://") else str(Path(raw).absolute()), "path")
     root = Path(place.path)
     before = _stamps(root, result.files, is_preempted)
     if not before:
-        raise SaveUnsettled(f"{place.uri} holds no file")
+        raise SaveGone(f"{place.uri} holds no file")
     _settle(root, before, claim)
     if _stamps(root, result.files, is_preempted) != before:
         raise SaveUnsettled("its files are still being written")
@@ -105,15 +113,27 @@ def measure(
     begun_at = None if claim.began is None else file_time_of(claim.began, root)
     evidence = Evidence(
         step=claim.step,
-        left_out=claim.left_out,
+        left_out=claim.counts.left_out,
+        counted=claim.counts.known,
         inner_steps=steps,
         problems=found.certain,
         begun_at=begun_at,
         stamps=before,
     )
-    _insist(verdict(evidence))
+    named = {name: closest(claim.step or 0, steps.get(_name(root, name), ())) for name in before}
+    problems = verdict(evidence)
+    if claim.step is not None and not any(problem.fault is Fault.OLD for problem in problems):
+        seen = (step for step in named.values() if step is not None)
+        claim.counts.saw(claim.step, seen, is_sealed=not problems)
+    _insist(problems)
     files = tuple(
-        ManifestFile(path=name, bytes=before[name].bytes, mtime_ns=before[name].mtime_ns, inode=before[name].inode)
+        ManifestFile(
+            path=name,
+            bytes=before[name].bytes,
+            mtime_ns=before[name].mtime_ns,
+            inode=before[name].inode,
+            step=named[name],
+        )
         for name in sorted(before)
     )
     return MeasuredSave(root=place.uri, files=files, stamps=before, nan=found.nan)
@@ -210,3 +230,13 @@ def _objects(place: Place, names: Sequence[str] | None, clients: Clients) -> Ite
         yield ManifestFile(path=name, bytes=size, etag=etag)
     if wanted:
         raise SaveUnsettled(f"{min(wanted)} is missing")
+
+
+def _with_versions(place: Place, files: Sequence[ManifestFile], clients: Clients) -> Iterator[ManifestFile]:
+    """The same; asked for until one has none: a bucket keeps them of all its objects, or of none."""
+    has_versions = len(files) <= MAX_VERSIONS
+    for item in files:
+        key = place.path if item.path == ITSELF else place.join(item.path).path
+        version = clients.version(place.bucket or "", key) if has_versions else None
+        has_versions = version is not None
+        yield replace(item, version=version)

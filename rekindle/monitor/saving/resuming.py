@@ -20,17 +20,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at
+from rekindle.checkpoints.counts import Counted, closest
+from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at, steps_at
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import OF_ANOTHER, Fault, Problem, sealed_since, texts
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.holding import claims
+from rekindle.monitor.mail.holding import lives_in
 from rekindle.monitor.mail.slurm import Unplanned
 from rekindle.monitor.saving.objects import sealed_in_s3
 from rekindle.monitor.saving.saved import Upload, local_path
-from rekindle.protocol.lives import Standing
 from rekindle.protocol.mailbox import (
     Fence,
     MailboxError,
@@ -163,7 +163,7 @@ class _SearchPlace:
         marks = frozenset(self.box.names(quarantine_prefix()))
         fence = _fence(self.box)
         fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
-        lives = _Lives(self.box)
+        lives = lives_in(self.box)
         newer: list[Manifest] = []
         for manifest in self._manifests(keys):
             since = sealed_since(manifest, newer)
@@ -229,25 +229,6 @@ def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
     return written_at is not None and fenced_at is not None and written_at > fenced_at
 
 
-class _Lives:
-    """When the lives of attempts ended: each with the beginning of the next one, by the store's clock."""
-
-    def __init__(self, box: Box) -> None:
-        self._box = box
-        self._began: dict[str, dict[int, datetime | None]] = {}
-
-    def ended_at(self, attempt: str, life: int) -> datetime | None:
-        """None for one that nothing has followed."""
-        if attempt not in self._began:
-            self._began[attempt] = {
-                claim.life: self._box.written_at(claim.key)
-                for claim in claims(self._box, attempt)
-                if claim.standing is Standing.HELD
-            }
-        later = [at for number, at in self._began[attempt].items() if number > life and at is not None]
-        return min(later, default=None)
-
-
 def _fence(box: Box) -> Fence | None:
     raw = box.get(fence_key())
     try:
@@ -270,6 +251,24 @@ def other_world(plan: ResumePlan, box: Box | None, world_size: int) -> str:
         "a step now uses another number of samples, so that data counted in steps (ResumableSampler, skipped windows) "
         "are read twice or left out within this epoch, unless the batch of a rank is changed to match"
     )
+
+
+def counts_of(plan: ResumePlan, box: Box | None, path: str | None) -> tuple[Counted, ...]:
+    """What the plan's checkpoint names as its step: as it was sealed, or as it lies at `path`.
+
+    Raises: the box's own errors.
+    """
+    if plan.step is None:
+        return ()
+    manifest = _manifest(plan, box)
+    if manifest is not None and any(item.step is not None for item in manifest.files):
+        numbers = {item.step for item in manifest.files if item.step is not None}
+    elif path is not None and os.path.exists(path):
+        named = (closest(plan.step, steps) for steps in steps_at(path).values())
+        numbers = {step for step in named if step is not None}
+    else:
+        return ()
+    return tuple(Counted(plan.step, number) for number in sorted(numbers))
 
 
 def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:

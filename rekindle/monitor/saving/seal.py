@@ -20,8 +20,17 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
+from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
-from rekindle.monitor.saving.measure import Claim, MeasuredSave, Preempted, SaveIncomplete, SaveUnsettled, measure
+from rekindle.monitor.saving.measure import (
+    Claim,
+    MeasuredSave,
+    Preempted,
+    SaveGone,
+    SaveIncomplete,
+    SaveUnsettled,
+    measure,
+)
 from rekindle.monitor.saving.objects import sealed_in_s3
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import (
@@ -86,13 +95,13 @@ class Sealer:
         has_others: bool,
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
-        left_out: int = 0,
+        counts: OwnCounts | None = None,
     ) -> None:
         """Create the sealer of one process.
 
         has_others: other ranks write parts of the checkpoints. manifest_of: the manifest of (save, root, files).
         on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
-        left_out: steps that the plan skips, which a trainer's own counter may not count.
+        counts: how the run's checkpoints count their steps.
         """
         self._box = box
         self._mail = mail
@@ -104,7 +113,7 @@ class Sealer:
         self._upload = upload
         self._clock = clock
         self._has_others = has_others
-        self._left_out = left_out
+        self._counts = counts or OwnCounts()
         self._on_failed = on_failed
         self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
@@ -134,6 +143,7 @@ class Sealer:
 
     def turn(self) -> float:
         """Seal the pending saves. Returns the seconds to wait before the next call."""
+        self._counts.learn()
         self._drop_oldest()
         while (save := self._next()) is not None:
             wait_s = self._seal(save)
@@ -176,6 +186,10 @@ class Sealer:
             self._give_up(save, str(err))
             return None
         except SaveUnsettled as err:
+            if isinstance(err, SaveGone) and self._has_newer(job):
+                logger.info("The checkpoint of step %d was removed before it was sealed", job.step)
+                self._done(save)
+                return None
             if self._clock.monotonic() > save.until:
                 self._give_up(save, str(err))
                 return None
@@ -188,11 +202,18 @@ class Sealer:
         self._sealed(save, own, current, save.measured)
         return None
 
+    def _has_newer(self, job: SaveJob) -> bool:
+        """A further save of the script's own, for which it may have removed this one."""
+        if job.is_urgent:
+            return False
+        with self._lock:
+            return any(save.job.step > job.step for save in self._pending)
+
     def _measure(self, job: SaveJob) -> MeasuredSave:
         measured = measure(
             job.result,
             self._clients,
-            claim=Claim(step=job.step, began=job.began, writers=job.writers, left_out=self._left_out),
+            claim=Claim(step=job.step, began=job.began, writers=job.writers, counts=self._counts),
             is_preempted=lambda: not job.is_urgent and self.has_urgent,
         )
         if measured.nan is not None and not (job.poisoned or is_forensic(job.request_id)):
@@ -203,7 +224,10 @@ class Sealer:
         """Where the files are copied elsewhere, what they are here says nothing of the copies."""
         root, files = measured.root, measured.files
         if self._upload is not None and (copied := self._upload.to_uri(root)) != root:
-            root, files = copied, tuple(ManifestFile(path=item.path, bytes=item.bytes) for item in files)
+            root, files = (
+                copied,
+                tuple(ManifestFile(path=item.path, bytes=item.bytes, step=item.step) for item in files),
+            )
         manifest = self._manifest_of(job, root, files)
         return manifest if measured.nan is None else replace(manifest, poisoned=True, loss=None)
 

@@ -18,6 +18,7 @@ from rekindle.protocol.cluster.names import AttemptName, ClusterName
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.signals import FaultClass
 
 MAX_NODES_DOC_BYTES: Final = 8 * 1024 * 1024
@@ -165,6 +166,7 @@ class AttemptDoc(Message):
 
     mailbox: MailboxUri = ""  # a file:// URI lies on a shared path
     checkpoints: MailboxUri = ""  # likewise
+    places: RunPlaces | None = None  # both with their real paths; None: of an older agent
     stdout: FilePath = ""
     signal: Annotated[str, Text(16)] | None = None  # what its script traps in order to save; None: nothing known
     is_ready: bool | None = None  # that signal would be understood: steps run and their processes catch it

@@ -18,6 +18,7 @@ from rekindle.slurm_agent.reading.jobs import (
     LEAN_COLUMNS,
     STEP_COLUMNS,
     Job,
+    PastStart,
     format_of,
     parse_codes,
     parse_detail,
@@ -126,8 +127,8 @@ class CopyReads:
             raise Unreadable(f"job {job} has no batch script")
         return found
 
-    def history(self, job: int, settings: Settings) -> tuple[tuple[str, str, str], ...]:
-        """(state, exit status, nodes) of each start that the accounting or job completion log still knows, in order.
+    def history(self, job: int, settings: Settings) -> tuple[PastStart, ...]:
+        """Each start that the accounting or job completion log still knows, in order.
 
         slurmdbd that accepts connections and does not answer costs one sacct its whole time: what follows is not asked
         for a while. Raises: SlurmUnavailable, then as well.
@@ -136,7 +137,8 @@ class CopyReads:
             raise SlurmUnavailable("sacct has not answered: it is asked again later")
         source = [] if settings.has_accounting else ["--completion"]
         more = ["--duplicates", "--allocations"] if settings.has_accounting else []
-        columns_ = "--format=JobID,State,ExitCode,NodeList"
+        # The code of its steps is asked of slurmdbd alone. Source: sacct(1), DerivedExitCode.
+        columns_ = "--format=JobID,State,ExitCode,NodeList" + (",DerivedExitCode" if settings.has_accounting else "")
         how = ["--noheader", "--parsable2", "--delimiter=|", "--jobs", str(job), columns_]
         began = time.monotonic()
         try:
@@ -147,6 +149,6 @@ class CopyReads:
         found = []
         for line in printed.splitlines():
             columns = line.split("|")
-            if len(columns) == 4 and columns[0].strip() == str(job):
-                found.append((columns[1].strip(), columns[2].strip(), columns[3].strip()))
+            if len(columns) in (4, 5) and columns[0].strip() == str(job):
+                found.append(PastStart(*(column.strip() for column in columns[1:])))
         return tuple(found)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from rekindle.protocol.cluster.documents import OVER, SlurmState
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
@@ -182,6 +182,15 @@ class Job:
     def nodes(self) -> tuple[str, ...]:
         """Raises: Unreadable."""
         return text.hosts(self.node_list)
+
+
+class PastStart(NamedTuple):
+    """One start, as the accounting or job completion log has it; `step_status` is the highest of its steps, if told."""
+
+    word: str
+    status: str
+    nodes: str
+    step_status: str = ""
 
 
 def format_of(columns: Sequence[str], mark: str) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import OVER, SlurmState
 from rekindle.protocol.cluster.orders import RunTie, Standing
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_JOB_ID, ENV_MAILBOX
-from rekindle.protocol.wire import MailboxError, Place
+from rekindle.protocol.run_places import one_spelling
 from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import dependencies
 
@@ -81,7 +81,7 @@ class RunIdentity:
         """`resolved` gives the real path of a directory. inherits: what its environment names is not its own word."""
 
         def places(named: Iterable[str]) -> frozenset[str]:
-            return frozenset(place for uri in named if (place := place_of(uri, resolved)) is not None)
+            return frozenset(place for uri in named if (place := one_spelling(uri, resolved)))
 
         environment = {} if inherits else facts.environment
         jobs = (facts.job_id, environment.get(ENV_JOB_ID), *(said.job for said in facts.says))
@@ -90,21 +90,6 @@ class RunIdentity:
             mailboxes=places([environment.get(ENV_MAILBOX, ""), *(said.mailbox for said in facts.says)]),
             checkpoints=places([environment.get(ENV_CHECKPOINT_DIR, ""), *(said.checkpoints for said in facts.says)]),
         )
-
-
-def place_of(uri: str, resolved: Callable[[str], str]) -> str | None:
-    """One spelling for one place; None for what is no place."""
-    try:
-        place = Place.parse(uri) if uri else None
-    except MailboxError:
-        return None
-    if place is None:
-        return None
-    path = re.sub("/+", "/", place.path)
-    if place.bucket is not None:
-        return Place(bucket=place.bucket, path=path).uri
-    path = "/".join(part for part in path.split("/") if part != ".") or "/"
-    return resolved(path)
 
 
 def same_run(old: RunFacts, other: RunFacts, resolved: Callable[[str], str]) -> RunTie | None:

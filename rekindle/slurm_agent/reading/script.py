@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 from rekindle.sbatch.options import of_script
 from rekindle.sbatch.shell import Command, read_shell
 
+PLACES: Final = (ENV_MAILBOX, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI)
+_LITERAL: Final = re.compile(r"(?:s3://|file:///|/)[\w./:@%+=~-]{1,2000}")
 _AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)1\b")
 _CAUGHT: Final = re.compile(r"(?:SIG)?(USR1|USR2|TERM)")
 _WARNED: Final = re.compile(r"(?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
@@ -20,12 +24,14 @@ MAX_SHELL_CHARS: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptFacts:
-    """`traps` are signals that the batch shell itself catches."""
+    """`traps` are signals that the batch shell itself catches; `places` are variables of `PLACES` that it sets to one
+    place, whatever its submission's environment says."""
 
     has_auto_resume: bool
     traps: frozenset[str] = frozenset()
     warned: str | None = None  # the signal that `#SBATCH --signal` asks for before the time limit
     warned_batch: bool = False
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(script: str) -> ScriptFacts:
@@ -40,6 +46,11 @@ def read(script: str) -> ScriptFacts:
         traps=frozenset(name for command in shell.commands for name in _caught(command)),
         warned=warned["name"] if warned else None,
         warned_batch=bool(warned and "B" in (warned["flags"] or "")),
+        places={
+            name: values[0]
+            for name in PLACES
+            if len(values := shell.values.get(name, [])) == 1 and _LITERAL.fullmatch(values[0])
+        },
     )
 
 

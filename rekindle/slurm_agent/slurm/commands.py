@@ -44,10 +44,11 @@ from rekindle.slurm_agent.copies.spec import (
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
-from rekindle.slurm_agent.reading.jobs import Job, repointed
+from rekindle.slurm_agent.reading.jobs import KILL_ON_INVALID, Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
 from rekindle.slurm_agent.slurm.secret_variables import secrets_of
@@ -348,17 +349,34 @@ class Commands:
             raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
 
     def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+        """What Slurm has canceled because its dependency can never be satisfied (`--kill-on-invalid-dep`) is put back
+        into the queue for it."""
         changed = []
         jobs = self._reads.jobs()
         owner = next((job.user for job in jobs if job.job == _job(new_job)), "")
         for job in jobs:
-            if job.state is not SlurmState.PENDING or job.job == new_job or not job.user == owner != "":
-                continue
             expression = repointed(job.dependency, _job(slurm_job), new_job)
-            if expression is not None:
-                self._update_job(job.job, f"dependency={expression}")
-                changed.append(job.job)
+            if expression is None or job.job == new_job or not job.user == owner != "":
+                continue
+            was_killed = job.state is SlurmState.CANCELLED and self._was_killed_for_its_dependency(job)
+            if not was_killed and job.state is not SlurmState.PENDING:
+                continue
+            if was_killed:
+                self.requeue_hold(job.job)  # not held, it would be canceled again before it is changed
+            self._update_job(job.job, f"dependency={expression}")
+            if was_killed:
+                self.release_unprotected(job.job)
+            changed.append(job.job)
         return tuple(changed)
+
+    def _was_killed_for_its_dependency(self, job: Job) -> bool:
+        """Slurm has canceled it, not its user: one that waits in vain without that option stays in the queue."""
+        if job.node_list or not job.may_requeue or job.is_array_task or not job.reason.startswith(NEVER):
+            return False
+        try:
+            return self._reads.detail(job).get(KILL_ON_INVALID) == "Yes"
+        except UnknownJob:
+            return False
 
     def _update_job(self, slurm_job: int, *changes: str) -> None:
         self._runner.change(["scontrol", "update", f"jobid={self._named(slurm_job)}", *changes])

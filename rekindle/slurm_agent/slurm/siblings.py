@@ -20,6 +20,7 @@ from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run_identity import RunFacts, same_run, standing
+from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
 from rekindle.slurm_agent.watching.owners import Owners
 
@@ -95,7 +96,7 @@ class Siblings:
             script=script,
             arguments=arguments,
             says=tuple(self.owners.own(one, job) for one in said if one is not None),
-            environment=environment_of(state, job.kept_as).all or {},
+            environment={**(environment_of(state, job.kept_as).all or {}), **_places_in(script)},
             is_protected=asked is not None,
         )
 
@@ -120,7 +121,7 @@ class Siblings:
             script=spec.script,
             arguments=spec.arguments,
             says=(kept, *((said,) if said is not None else ())),
-            environment=spec.environment,
+            environment={**spec.environment, **_places_in(spec.script)},
         )
 
     def _attempt(self, job: Job) -> str | None:
@@ -144,6 +145,10 @@ class Siblings:
             return real[path]
 
         return resolved
+
+
+def _places_in(script: str | None) -> Mapping[str, str]:
+    return read_script(script).places if script is not None and "REKINDLE_" in script else {}
 
 
 def _pattern_of(output: str, job: int) -> str:

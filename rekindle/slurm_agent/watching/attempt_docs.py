@@ -10,6 +10,7 @@ from typing import Any, Final
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt, first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import check_node
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import MAX_TEXT_CHARS, WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import News, NewsType
 from rekindle.slurm_agent.reading import text
@@ -50,6 +51,7 @@ class ShownJob:
     has_auto_resume: bool | None = None
     spec: str | None = None
     cannot: tuple[str, ...] = ()
+    places: RunPlaces | None = None
     dependents: tuple[int, ...] = ()
     is_ready: bool | None = None
 
@@ -101,6 +103,7 @@ def doc_of(cluster: str, shown: ShownJob, now: datetime) -> AttemptDoc:
         exclude=valid_nodes(_hosts(detail.get("ExcNodeList"))),
         mailbox=shown.asked.mailbox if len(shown.asked.mailbox) <= 2048 else "",
         checkpoints=shown.asked.checkpoints if len(shown.asked.checkpoints) <= 2048 else "",
+        places=shown.places,
         stdout=stdout if len(stdout) <= 4096 else "",
         signal=shown.asked.signal,
         is_ready=shown.is_ready if job.state is SlurmState.RUNNING else None,

@@ -45,7 +45,7 @@ class JobCapture:
         is_final = taken.is_final or is_old
         facts = taken.facts
         warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
-        environment = taken.spec.environment if taken.spec is not None else {}
+        environment = {**(taken.spec.environment if taken.spec is not None else {}), **(facts.places if facts else {})}
         return cls(
             sha256=taken.sha256 if is_final else None,
             cannot=tuple(reason for reason in taken.cannot if is_final or reason not in MAY_COME),

@@ -54,4 +54,5 @@ class LookMemory:
     to_release: set[int] = field(default_factory=set)  # jobs that want no protection any more, and that we hold
     late_copies: set[int] = field(default_factory=set)  # copies beside the one that an order was answered with
     vanished: dict[int, datetime] = field(default_factory=dict)  # jobs whose end accounting has not told, since when
+    real_paths: dict[tuple[str, str], str] = field(default_factory=dict)  # of a user's directories
     numbers: dict[int, datetime | None] = field(default_factory=dict)  # of jobs found to be new, and their submission

@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.files.output_verdict import OutputVerdict
-from rekindle.slurm_agent.reading.jobs import ENDED, Job, canceller_of
+from rekindle.slurm_agent.reading.jobs import ENDED, Job, PastStart, canceller_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
@@ -47,7 +47,7 @@ class EndedStarts:
         self._nodes = nodes
         self._settings = settings
         self._now = now
-        self._past: dict[int, tuple[tuple[str, str, str], ...]] = {}
+        self._past: dict[int, tuple[PastStart, ...]] = {}
         self._unanswered: set[int] = set()
 
     def close_the_earlier(self, shown: ShownJob, doc: AttemptDoc) -> None:
@@ -124,7 +124,9 @@ class EndedStarts:
             )
         code, number = self._inputs.reads.step_codes(job.job)
         doc = replace(doc, step_exit_code=code, step_exit_signal=number)
-        if not (code or number):
+        if code is None and doc.restart < len(past := self._history(job.job)):
+            doc = history.with_step_status(doc, past[doc.restart])
+        if not (doc.step_exit_code or doc.step_exit_signal):
             return doc
         found = self._output(job, doc)
         return replace(doc, detail=clip(" ".join(part for part in (doc.detail, found.text) if part)), cause=found.cause)
@@ -134,7 +136,7 @@ class EndedStarts:
         if before is not None and before.state is SlurmState.CANCELLED and before.ended_by is not EndedBy.UNKNOWN:
             return replace(doc, cancelled_by=before.cancelled_by, ended_by=before.ended_by)
         past = self._history(doc.slurm_job)
-        uid = canceller_of(past[doc.restart][0]) if doc.restart < len(past) else None
+        uid = canceller_of(past[doc.restart].word) if doc.restart < len(past) else None
         may_come = self._settings.has_history and self._now - (doc.ended_at or self._now) < TELLS_CANCELLER
         if uid is None and may_come:
             return replace(doc, ended_by=EndedBy.UNKNOWN)
@@ -143,7 +145,7 @@ class EndedStarts:
     def _output(self, job: Job, doc: AttemptDoc) -> OutputVerdict:
         return self._inputs.files.failure(doc.attempt, (doc.stdout, expand(job.stderr, job)), job.uid, job.gid)
 
-    def _history(self, job: int) -> tuple[tuple[str, str, str], ...]:
+    def _history(self, job: int) -> tuple[PastStart, ...]:
         if job not in self._past:
             try:
                 self._past[job] = self._inputs.reads.history(job, self._settings) if self._settings.has_history else ()

@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.names import SlurmAttempt
 from rekindle.protocol.cluster.node_states import StateMeaning, that_say
 from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.reading import text
-from rekindle.slurm_agent.reading.jobs import ENDED, canceller_of, state_of
+from rekindle.slurm_agent.reading.jobs import ENDED, PastStart, canceller_of, state_of
 from rekindle.slurm_agent.reading.nodes import Node
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, ShownJob, cancelled, clip, doc_of
 
@@ -112,14 +112,14 @@ def requeued_by(
     successor: SlurmAttempt,
     own_actions: OwnActions,
     lost: Sequence[str],
-    past: Sequence[tuple[str, str, str]],
+    past: Sequence[PastStart],
 ) -> EndedBy:
     """Who put the job back. `past`: its starts as sacct tells them, in order; empty where there is no history."""
     if own_actions.has_requeued(successor.name) or own_actions.has_ended(before.attempt):
         return EndedBy.AGENT
     if before.state in ENDED:  # it had ended: only a person puts such a job back into the queue
         return EndedBy.USER
-    word = past[before.restart][0].upper() if before.restart < len(past) else ""
+    word = past[before.restart].word.upper() if before.restart < len(past) else ""
     if word.startswith(("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")):
         return EndedBy.SLURM
     if word.startswith(("REQUEUED", "PENDING", "CANCELLED")):
@@ -168,9 +168,15 @@ def unprotected(doc: AttemptDoc, now: datetime) -> AttemptDoc:
     )
 
 
+def with_step_status(doc: AttemptDoc, start: PastStart) -> AttemptDoc:
+    """With how its steps ended, where accounting tells."""
+    code, number = text.exit_status(start.step_status)
+    return replace(doc, step_exit_code=code, step_exit_signal=number)
+
+
 def forgotten_start(
     doc: AttemptDoc,
-    past: Sequence[tuple[str, str, str]],
+    past: Sequence[PastStart],
     own_actions: OwnActions,
     now: datetime,
     slurm_uid: int | None = None,
@@ -183,16 +189,17 @@ def forgotten_start(
     state = SlurmState.GONE
     detail = "slurmctld no longer knows the job, and how it ended is not known."
     if doc.restart < len(past):
-        word, status, _ = past[doc.restart]
-        reported = state_of(word)
+        start = past[doc.restart]
+        reported = state_of(start.word)
         if reported in ENDED:
-            state, (code, number) = reported, text.exit_status(status)
-            detail = f"slurmctld no longer knows the job; sacct says {word} {status}."
+            state, (code, number) = reported, text.exit_status(start.status)
+            doc = with_step_status(doc, start)
+            detail = f"slurmctld no longer knows the job; sacct says {start.word} {start.status}."
     by = EndedBy.AGENT if own_actions.has_ended(doc.attempt) else EndedBy.UNKNOWN
     if by is EndedBy.UNKNOWN and state in (SlurmState.COMPLETED, SlurmState.FAILED, SlurmState.OUT_OF_MEMORY):
         by = EndedBy.ITSELF
     elif by is EndedBy.UNKNOWN and state is SlurmState.CANCELLED:
-        doc = cancelled(doc, canceller_of(past[doc.restart][0]), slurm_uid)
+        doc = cancelled(doc, canceller_of(past[doc.restart].word), slurm_uid)
         by = doc.ended_by
     elif by is EndedBy.UNKNOWN and state is not SlurmState.GONE:
         by = EndedBy.SLURM

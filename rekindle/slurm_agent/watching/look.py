@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.followed import MAX_FOLLOWED, FollowedDoc, followed_key
 from rekindle.protocol.cluster.names import nodes_key, spec_key
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import SEVERAL
@@ -218,6 +220,7 @@ class SlurmLook:
             has_auto_resume=known.has_auto_resume,
             spec=known.sha256,
             cannot=known.cannot,
+            places=RunPlaces.of(asked.mailbox, asked.checkpoints, partial(self._real, job)),
             dependents=tuple(dependents),
         )
         shown = replace(shown, is_ready=self._is_ready(shown, self.held.docs.get(shown.attempt.name)))
@@ -286,6 +289,19 @@ class SlurmLook:
         self.held.known[job.job] = known
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known
+
+    def _real(self, job: Job, path: str) -> str:
+        """The real path of a directory, as its user finds it, asked for once; as it is named where none is told.
+        Before anything is started it is asked for again (`Siblings`)."""
+        key = job.user, path
+        real = self._before.real_paths.get(key) or self.held.real_paths.get(key)
+        if real is None:
+            try:
+                real = self._inputs.files.resolved(job.user, path, job.uid, job.gid)
+            except OSError:  # it does not answer, or may not be looked at
+                real = path
+        self.held.real_paths[key] = real
+        return real
 
     def _is_ready(self, shown: ShownJob, before: AttemptDoc | None) -> bool | None:
         if shown.job.state is not SlurmState.RUNNING:

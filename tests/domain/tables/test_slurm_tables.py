@@ -23,6 +23,7 @@ from chalicelib.domain.model.action import (
 )
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import AttemptView, Observation, ReplyView
@@ -1228,7 +1229,8 @@ def test_a_poisoned_start_hands_its_poison_on_to_the_one_that_slurm_made_of_it()
 
 
 def test_attempts_of_earlier_incidents_count_towards_a_requeue_loop() -> None:
-    first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), best_before=Known(100), fruitless_before=2))
+    record = JobRecord(best_before=Known(100), fruitless_before=2)
+    first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), record=record))
     assert first.incident.resubmission.fruitless_before == 3
     stop = one(first, StopJob)
     assert (first.rule, first.incident.phase, stop.attempt, stop.hold) == ("adopt.loop", Phase.STOPPING, R1, True)

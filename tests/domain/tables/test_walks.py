@@ -18,6 +18,7 @@ import pytest
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import ActionResult, Done, Notify, action_name
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import InstanceState, Load, Machines, NodeRecovery, NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation, ReplyView
@@ -137,8 +138,10 @@ def look_at_run(rng: random.Random, case: Incident, now: datetime, last: Last) -
         checkpoints=points,
         new_signals=news_of(rng, case, now),
         results=answers_to(rng, last),
-        best_before=rng.choice([Unknown("not needed yet"), Known(60), Known(100)]),
-        fruitless_before=rng.choice([0, 0, 1, 5]),
+        record=JobRecord(
+            best_before=rng.choice([Unknown("not needed yet"), Known(60), Known(100)]),
+            fruitless_before=rng.choice([0, 0, 1, 5]),
+        ),
         next_number=case.attempt_number + 1,
         sibling=rng.choice([Unknown("none that is known")] * 4 + [Known("lm-by-hand")]),
         nodes=rng.choice([Unknown("not needed"), Known(shown_nodes)]),

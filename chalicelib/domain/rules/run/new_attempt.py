@@ -14,7 +14,13 @@ from chalicelib.domain.model.action import Done, Notify, QuarantineCheckpoint, R
 from chalicelib.domain.model.incident import Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget, restarts_word
+from chalicelib.domain.rules.run.budgets import (
+    BUDGET_NAMES,
+    fruitless_of_job,
+    over_budget,
+    restarts_word,
+    thin_progress,
+)
 from chalicelib.domain.rules.run.starts import (
     StartPlan,
     old_unseen,
@@ -77,7 +83,7 @@ def resubmit_over_budget(context: RuleContext, resent: Try | None) -> Decision |
 def resume_gone(context: RuleContext, _: Try | None) -> Decision | None:
     """Known checkpoints are gone: a person, unless one has just ordered it to be resubmitted."""
     is_fresh_order = context.incident.order is not None and not context.incident.resubmission.tries
-    if _checkpoints(context) or not context.seen.had_checkpoints or is_fresh_order:
+    if _checkpoints(context) or not context.seen.record.had_checkpoints or is_fresh_order:
         return None
     return context.hand_over(
         "resume.gone",
@@ -222,11 +228,11 @@ def _way(context: RuleContext, resent: Try | None) -> StartPlan | Decision:
 
 
 def _many_restarts(context: RuleContext, resent: Try | None) -> tuple[Notify, ...]:
-    """A warning at half of the day's budget of restarts."""
-    limit, count = context.policy.budgets.max_restarts_per_day, context.seen.restarts_of_a_day
-    if resent is not None or limit < 2 or count != limit // 2:
+    """A warning, with the history, on the way to a budget over all Incidents."""
+    found = thin_progress(context) if resent is None else ()
+    if not found:
         return ()
-    text = f"{count} restarts within 24 hours; at {limit} a person is called. {restarts_word(context)}"
+    text = " ".join((*found, restarts_word(context)))
     return (Notify(severity=Severity.WARNING, title=f"{subject(context)}: it restarts often", text=text),)
 
 
@@ -236,7 +242,7 @@ def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None
         return None
     if any(item.resume_step == point.step for item in context.incident.resubmission.tries):
         return None
-    lost = passed_over(context.incident, context.attempt, _checkpoints(context), point.step)
+    lost = passed_over(context.incident, context.seen, point.step)
     return lost.value if isinstance(lost, Known) and lost.value.is_unusual else None
 
 

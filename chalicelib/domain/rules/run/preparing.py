@@ -149,7 +149,7 @@ def settle_try(incident: Incident, attempt: AttemptView | None, seen: Observatio
         return dataclasses.replace(incident, target_step=target)
     last = incident.resubmission.tries[-1]
     checkpoints = seen.checkpoints
-    gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.began_before)
+    gained = _gained(ended_at_step, incident.target_step, attempt.first_step, seen.record.began_before)
     if attempt.made_no_step:
         gained = False
     if isinstance(checkpoints, Known) and checkpoints.value and isinstance(last.resume_step, Known):

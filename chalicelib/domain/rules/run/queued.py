@@ -14,6 +14,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartState, Waits
+from chalicelib.domain.run.down import no_capacity_key
 from chalicelib.domain.run.movement import new_watch
 
 # Short enough to change an instance type or a quota the same hour; most launches are served within minutes.
@@ -30,7 +31,7 @@ def wait_for_spot(context: RuleContext, attempt: AttemptView) -> Decision:
 
 def capacity_told(context: RuleContext, waited: timedelta, reason: str) -> tuple[RuleContext, tuple[Notify, ...]]:
     """People hear once that capacity does not come, after NO_CAPACITY_TOLD."""
-    key = f"no_capacity:{context.incident.attempt}"
+    key = no_capacity_key(context.incident)
     if waited < NO_CAPACITY_TOLD or context.is_told(key):
         return context, ()
     text = f"{reason}; for {span_word(waited)} now. Nothing is given up."

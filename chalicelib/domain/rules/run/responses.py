@@ -20,8 +20,8 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import WATCHED_LOSS, close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import hold, wait_for_the_state
-from chalicelib.domain.run.earlier_attempts import DAY
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, far_off, shadow
+from chalicelib.domain.run.job_record import DAY
 from chalicelib.domain.run.liveness import (
     UNTOLD,
     WEIGHED,
@@ -120,7 +120,7 @@ def defer_began_anew(context: RuleContext) -> Decision | None:
             f"step {step_word(context.incident.target_step)}. {story(context)}",
         )
     is_of_a_day = attempt.training_since is not None and context.now - attempt.training_since <= DAY
-    restarts = context.seen.restarts_of_a_day + (attempt.life if is_of_a_day else 0)
+    restarts = context.seen.record.restarts_of_a_day + (attempt.life if is_of_a_day else 0)
     if restarts >= budgets.max_restarts_per_day:
         return context.hand_over(
             "budget.restarts",
