@@ -14,26 +14,22 @@ from datetime import timedelta
 from typing import Any, Final
 
 from chalicelib.domain.policy.document import NOT_ABOVE, Policy
-from chalicelib.domain.policy.fields import (
+from chalicelib.domain.policy.fields import FieldSpec, Group, Rows, first_line, specs
+from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
+from chalicelib.domain.policy.kinds import (
     Count,
     Exactly,
-    FieldSpec,
     Flag,
-    Group,
     Kind,
     Number,
     OneOf,
     OrNone,
-    Rows,
     Seconds,
     SecondsList,
     SomeOf,
     Text,
     TimeOfDay,
-    first_line,
-    specs,
 )
-from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
 from infra.options import no_options

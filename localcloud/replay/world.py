@@ -23,7 +23,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.recovery_doubts import OWN_STEPS
+from chalicelib.domain.resume.recovery_doubts import OWN_STEPS
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob

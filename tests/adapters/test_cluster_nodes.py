@@ -47,15 +47,17 @@ class Pod:
         )
         self.arn = created["ClusterArn"]
         cloud.clock.run_for(21 * MINUTE)
-        self.ids = [one.instance_id for one in self.machines() if one.group == "gpu"]
-        self.head = next(one.instance_id for one in self.machines() if one.group == "head")
+        self.ids = [machine.instance_id for machine in self.machines() if machine.group == "gpu"]
+        self.head = next(machine.instance_id for machine in self.machines() if machine.group == "head")
 
     def machines(self) -> list[Any]:
         return list(self.cloud.clusters.clusters["pretrain"].nodes.values())
 
     def name(self, instance_id: str) -> str:
         """The node's name in Slurm."""
-        return next(one.host_name for one in self.machines() if one.instance_id == instance_id).partition(".")[0]
+        return next(machine.host_name for machine in self.machines() if machine.instance_id == instance_id).partition(
+            "."
+        )[0]
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_more_ids_than_one_call_takes_go_out_in_batches_with_an_answer_each(pod:
     answers = pod.nodes.reboot("pretrain", [*pod.ids, pod.head, "i-0123456789abcdef0"])
     assert len(pod.ids) > BATCH
     assert pod.cloud.wire.calls["sagemaker.BatchRebootClusterNodes"] == 2
-    assert {answers[one].done for one in pod.ids} == {Done.DONE}
+    assert {answers[identifier].done for identifier in pod.ids} == {Done.DONE}
     assert answers["i-0123456789abcdef0"].done is Done.ALREADY
     assert answers[pod.head].done is Done.REFUSED
     assert "UpdateClusterSoftware" in answers[pod.head].detail

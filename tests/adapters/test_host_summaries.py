@@ -68,7 +68,7 @@ class Box:
         for report in reports:
             hosts.setdefault(ranks_beside(report.rank, report.world_size).start, []).append(report)
         for ranks in hosts.values():
-            summary = HostSummary.of(kind, [(age_s, one) for one in ranks], at=self.clock.now() + OFF)
+            summary = HostSummary.of(kind, [(age_s, rank) for rank in ranks], at=self.clock.now() + OFF)
             self.put(summary.key, summary.to_json())
 
     def read(self, kind: ReportKind = ReportKind.STALL) -> Any:
@@ -158,7 +158,7 @@ def test_a_rack_whose_summaries_are_missing_is_read_rank_by_rank() -> None:
     box, world = Box(), 2048
     stalls = [stall(rank, world, BUSY if rank == 70 else WAITS, box=box) for rank in range(world)]
     box.say(stalls)
-    box.summarise(ReportKind.STALL, [one for one in stalls if not 64 <= one.rank < 320])
+    box.summarise(ReportKind.STALL, [stall for stall in stalls if not 64 <= stall.rank < 320])
     verdict = judged(box.read(), world)
     assert (verdict.suspect_ranks, verdict.hosts) == ((70,), ("node-8",))
     assert Counter(box.calls)["GetObject"] == (2048 - 256) // 8 + 256
@@ -179,8 +179,8 @@ def test_another_jobs_or_attempts_summary_is_not_believed() -> None:
     stalls = [stall(rank, world, box=box) for rank in range(world)]
     box.say(stalls)
     box.summarise(ReportKind.STALL, stalls)
-    foreign = [replace(one, job_id="another", stacks=BUSY) for one in stalls[64:72]]
-    summary = HostSummary.of(ReportKind.STALL, [(0.0, one) for one in foreign], at=foreign[0].at)
+    foreign = [replace(stall, job_id="another", stacks=BUSY) for stall in stalls[64:72]]
+    summary = HostSummary.of(ReportKind.STALL, [(0.0, report) for report in foreign], at=foreign[0].at)
     box.put(summary_key("lm-7b", ReportKind.STALL, 64), summary.to_json())
     assert judged(box.read(), world).suspect_ranks == ()
 
@@ -256,11 +256,11 @@ def test_summaries_and_the_ranks_own_reports_come_to_the_same_verdict(
         for rank in range(world)
         if odd.get(rank) != "mute"
     ]
-    early = [one for one in stalls if not (one.rank // 8 in old and one.rank % 8 > 5)]
+    early = [stall for stall in stalls if not (stall.rank // 8 in old and stall.rank % 8 > 5)]
     box.say(early)
-    box.summarise(ReportKind.STALL, [one for one in early if one.rank // 8 not in gone])
+    box.summarise(ReportKind.STALL, [report for report in early if report.rank // 8 not in gone])
     box.later(seconds=5)
-    box.say(one for one in stalls if one not in early)
+    box.say(stall for stall in stalls if stall not in early)
     assert judged(box.read(), world) == find_suspects([*plain, *stalls], world)
     assert len(box.calls) <= 1 + 10 + MAX_READS + MAX_PLACES
 
@@ -295,10 +295,10 @@ def test_recorders_stand_in_a_summary_once_and_each_rank_keeps_its_own() -> None
         return Flight(groups=tuple(GroupFlight(name=str(at), entered=seq, calls=(call,)) for at in range(MAX_GROUPS)))
 
     reports = [stall(rank, 2048, box=box, flight=recorder(40 if rank == 9 else 41)) for rank in range(8, 16)]
-    summary = HostSummary.of(ReportKind.STALL, [(1.0, one) for one in reports], at=T0)
+    summary = HostSummary.of(ReportKind.STALL, [(1.0, report) for report in reports], at=T0)
     assert len(summary.flights) == 2
     read = HostSummary.from_json(summary.to_json()).dated(None)
-    entered = {one.rank: one.flight.groups[0].entered for one in read if one.flight is not None}
+    entered = {report.rank: report.flight.groups[0].entered for report in read if report.flight is not None}
     assert entered == {rank: 40 if rank == 9 else 41 for rank in range(8, 16)}
-    apart = [replace(one, flight=recorder(one.rank + 1)) for one in reports]
-    assert HostSummary.from_json(HostSummary.of(ReportKind.STALL, [(1.0, one) for one in apart], at=T0).to_json())
+    apart = [replace(report, flight=recorder(report.rank + 1)) for report in reports]
+    assert HostSummary.from_json(HostSummary.of(ReportKind.STALL, [(1.0, report) for report in apart], at=T0).to_json())

@@ -301,7 +301,7 @@ def test_a_node_has_one_open_incident_whoever_asks_and_its_own_history(store: In
         is JoinOutcome.OPENED
     )
     mine = store.list_for_node("pretrain", "ip-1", limit=5)
-    assert [one.incident_id for one in mine] == ["inc-e", "inc-a"]
+    assert [incident.incident_id for incident in mine] == ["inc-e", "inc-a"]
     assert mine[0] == node("inc-e", "ip-1", 4)
     assert store.list_for_node("pretrain", "ip-9", limit=5) == ()
 

@@ -148,7 +148,7 @@ def test_a_checkpoint_on_a_shared_path_can_be_marked_with_and_without_a_mailbox(
     assert box.mailbox.quarantine(RELAYED, action, by="inc-1", now=START).done is Done.ALREADY  # one place for both
     for job in (JOB, RELAYED):
         views = box.mailbox.checkpoints(job, ATTEMPTS).value
-        assert [(view.step, any("its loss was bad" in one for one in view.problems)) for view in views] == [
+        assert [(view.step, any("its loss was bad" in problem for problem in view.problems)) for view in views] == [
             (200, True),
             (100, False),
         ]
@@ -271,7 +271,9 @@ def test_starts_of_a_slurm_job_before_the_first_known_one_are_the_runs() -> None
     known = tuple(replace(one, resume_step=Unknown("it was given none")) for one in known)
     unheard = unheard_starts(known)
     assert [one.name for one in unheard] == ["slurm.ml.9", "slurm.ml.9.r1"]
-    assert {one.superseded_at for one in unheard} == {START + timedelta(minutes=5)}, "what is saved later is a zombie's"
+    assert {attempt.superseded_at for attempt in unheard} == {START + timedelta(minutes=5)}, (
+        "what is saved later is a zombie's"
+    )
 
 
 def test_starts_before_one_that_was_ordered_to_go_back_are_none_of_its_line() -> None:

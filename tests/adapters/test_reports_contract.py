@@ -21,11 +21,11 @@ def report(rank: int, kind: ReportKind = ReportKind.STALL, **more: Any) -> RankR
 
 
 def tell(desk: S3Desk | FakeDesk, *reports: RankReport) -> None:
-    for one in reports:
+    for report in reports:
         if isinstance(desk, S3Desk):
-            desk.put(one.key, replace(one, at=one.at + desk.clock_off).to_json(), one.at)
+            desk.put(report.key, replace(report, at=report.at + desk.clock_off).to_json(), report.at)
         else:
-            desk.mailbox.told.append(one)
+            desk.mailbox.told.append(report)
 
 
 def test_no_report_yet_is_known(sides: Sides) -> None:  # noqa: F811

@@ -17,8 +17,8 @@ from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.platforms.training_job import status as training_job_status
-from chalicelib.platforms.training_job.clone import clone_request
-from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler, redact
+from chalicelib.platforms.training_job.clone import clone_request, redact
+from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
 from chalicelib.platforms.training_job.status import status_of
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import job

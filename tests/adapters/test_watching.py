@@ -27,9 +27,9 @@ def test_active_jobs_come_in_order_from_behind_a_given_one(shelf: Shelf) -> None
     for name in ("b", "d", "a", "c"):
         shelf.registry.register(job(name), attempt(of=name))
     shelf.registry.deactivate("c", ended_at=T0)
-    assert [one.job_id for one in shelf.registry.active()] == ["a", "b", "d"]
-    assert [one.job_id for one in shelf.registry.active(after="a")] == ["b", "d"]
-    assert [one.job_id for one in shelf.registry.active(after="bb")] == ["d"]
+    assert [job.job_id for job in shelf.registry.active()] == ["a", "b", "d"]
+    assert [job.job_id for job in shelf.registry.active(after="a")] == ["b", "d"]
+    assert [job.job_id for job in shelf.registry.active(after="bb")] == ["d"]
     assert list(shelf.registry.active(after="d")) == []
 
 
@@ -49,7 +49,7 @@ def test_a_record_that_cannot_be_read_leaves_the_others_listed(table: Shelf, cap
         table.registry.register(job(name), attempt(of=name))
     assert table.wire is not None
     table.wire.client.update_item(TableName=TABLE, Key=key("JOB#b"), UpdateExpression="REMOVE current_attempt")
-    assert [one.job_id for one in table.registry.active()] == ["a", "c"]
+    assert [job.job_id for job in table.registry.active()] == ["a", "c"]
     assert "cannot be read" in caplog.text
 
 

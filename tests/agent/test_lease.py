@@ -45,8 +45,8 @@ class Store:
 
     def list_objects_v2(self, **arguments: Any) -> Any:
         answer = self._dated(self._s3.list_objects_v2(**arguments))
-        for one in answer.get("Contents", ()):
-            one["LastModified"] = self._written[one["Key"]].replace(microsecond=0)
+        for entry in answer.get("Contents", ()):
+            entry["LastModified"] = self._written[entry["Key"]].replace(microsecond=0)
         return answer
 
     def _dated(self, answer: Any) -> Any:
@@ -208,7 +208,7 @@ def test_alone_it_goes_on_for_three_terms_without_s3_and_is_itself_again_when_it
     two.a.road.error = None
     assert two.a.run_once() is LeaseState.HELD
     assert two.a.lease.left_s() == 150
-    assert [one.token for one in two.doc().begun] == ["order-1"]
+    assert [order.token for order in two.doc().begun] == ["order-1"]
     assert two.doc().epoch == 1  # nobody else has acted since
 
 
@@ -284,8 +284,8 @@ def test_what_is_begun_is_known_to_the_next(two: Cluster) -> None:
     two.time.forward(63)
     two.b.run_once()
     assert two.b.lease.previous is not None
-    assert [one.token for one in two.b.lease.previous.begun] == ["order-1", "order-2"]
-    assert [one.token for one in two.doc().begun] == ["order-1", "order-2"]
+    assert [order.token for order in two.b.lease.previous.begun] == ["order-1", "order-2"]
+    assert [order.token for order in two.doc().begun] == ["order-1", "order-2"]
 
 
 def test_many_orders_stay_readable(two: Cluster) -> None:

@@ -160,7 +160,7 @@ class Agent:
         was = self.lease.standing
         self.due_at = self.model.at + self.lease.run_once()
         if was is LeaseState.STANDBY and self.lease.standing is LeaseState.HELD and self.lease.previous is not None:
-            self.knows = {one.token for one in self.lease.previous.begun}  # `takeover.settle`
+            self.knows = {order.token for order in self.lease.previous.begun}  # `takeover.settle`
         if self.lease.standing is LeaseState.LOST:
             self.restart()
 
@@ -187,7 +187,7 @@ class World:
             return
         doc = agent.lease.doc
         assert doc is not None
-        if token not in {one.token for one in doc.begun}:
+        if token not in {order.token for order in doc.begun}:
             assert alone  # S3 is away, and no other is known
             self.unwritten.add(token)
         agent.knows.add(token)
@@ -271,9 +271,9 @@ def _pass(world: World, seconds: int) -> None:
     """Second by second: whose turn it is has it, and then it is looked who may act."""
     for _ in range(seconds):
         world.model.forward(1.0)
-        for one in world.agents:
-            if world.model.at >= one.due_at and not one.is_stuck:
-                one.run_once()
+        for agent in world.agents:
+            if world.model.at >= agent.due_at and not agent.is_stuck:
+                agent.run_once()
             assert len(world.acting()) <= 1, world.acting()
 
 
@@ -283,7 +283,7 @@ def test_with_their_loops_running_one_always_acts_again() -> None:
     agents = [Agent(f"ctl{n}", model, 0.0, 1.0) for n in range(3)]
     world = World(agents, model)
     for round_ in range(30):
-        holder = next((one for one in agents if one.lease.left_s() > 0), None)
+        holder = next((agent for agent in agents if agent.lease.left_s() > 0), None)
         if round_ % 3 == 2 and holder is not None:
             holder.road.fate = "cut"
         silent_s = 0
@@ -297,4 +297,4 @@ def test_with_their_loops_running_one_always_acts_again() -> None:
             assert len(world.acting()) <= 1
         for one in agents:
             one.road.fate = "well"
-    assert max(one.lease.doc.epoch for one in agents if one.lease.doc) > 5
+    assert max(agent.lease.doc.epoch for agent in agents if agent.lease.doc) > 5

@@ -145,7 +145,7 @@ def drained_since_the_upgrade(world: World, folder: Path, *, schema: str) -> tup
     world.ctld.is_away = False
     world.clock.forward(60)
     world.agent.executor.work()
-    assert [one.split()[:2] for one in world.ctld.commands] == [["drain", "n1"]]
+    assert [command.split()[:2] for command in world.ctld.commands] == [["drain", "n1"]]
     with closing(sqlite3.connect(journal)) as db:
         db.executescript(schema)
     world.ctld.put_node("n1", "idle")

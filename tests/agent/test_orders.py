@@ -36,7 +36,7 @@ def test_an_order_is_carried_out_once_answered_on_whiteboard_and_bus_and_its_mes
     assert answer.outcome is Outcome.DONE
     assert (answer.slurm_job, answer.attempt, answer.incident_id) == (7, "slurm.lab.7", "inc-1")
     assert world.ctld.commands == ["cancel 7"]
-    assert [one["token"] for one in world.told()] == ["order-1"]
+    assert [result["token"] for result in world.told()] == ["order-1"]
     assert world.left() == 0
 
 
@@ -50,7 +50,7 @@ def test_an_order_delivered_again_is_answered_again_and_not_run_again(world: Wor
     world.run_once()
     assert world.ctld.commands == ["cancel 7"]
     assert world.answer() == first
-    assert [one["outcome"] for one in world.told()] == ["done", "done", "done"]
+    assert [result["outcome"] for result in world.told()] == ["done", "done", "done"]
     assert world.left() == 0
 
 
@@ -122,7 +122,7 @@ def test_another_order_under_a_used_token_is_refused_and_the_first_ones_answer_s
     world.run_once()
     assert world.ctld.commands == ["cancel 7"]
     assert world.answer() == first
-    assert [one["outcome"] for one in world.told()] == ["done", "refused"]
+    assert [result["outcome"] for result in world.told()] == ["done", "refused"]
     assert world.left() == 0
 
 

@@ -112,7 +112,7 @@ class HeadNode:
     def read(self, key: str) -> bytes | None:
         s3 = self.cloud.client("s3")
         found = s3.list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents", [])
-        if not any(one["Key"] == key for one in found):
+        if not any(entry["Key"] == key for entry in found):
             return None
         return bytes(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
@@ -130,7 +130,7 @@ class HeadNode:
 
     def commands(self, name: str) -> int:
         with state_of(self.conf) as state:
-            return sum(one[0] == name for one in state["commands"])
+            return sum(command[0] == name for command in state["commands"])
 
     def job(self, number: int = 7, **changes: Any) -> AttemptDoc:
         """A protected job that the agent has told of."""
@@ -169,7 +169,7 @@ def test_it_tells_what_it_sees_obeys_and_ends_when_it_is_told_to(head_node: Head
         pwd.getpwuid(os.getuid()).pw_name,
     )
     nodes = head_node.wait_for(lambda: head_node.read(nodes_key("lab")))
-    assert [one.name for one in NodesDoc.from_json(nodes).nodes] == ["node1", "node2", "node3"]
+    assert [node.name for node in NodesDoc.from_json(nodes).nodes] == ["node1", "node2", "node3"]
     head_node.send(head_node.order(Verb.HOLD, attempt=doc.attempt, slurm_job=7))
     held = head_node.wait_for(head_node.answer)
     assert held.outcome is Outcome.DONE

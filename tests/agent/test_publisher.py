@@ -164,7 +164,7 @@ def test_news_reach_the_service_only_after_the_time_at_which_their_slurm_was_rea
     class Notes:
         def put_events(self, *, Entries: list[dict[str, object]], **rest: object) -> object:
             heartbeat = world.heartbeat()
-            seen.extend((one["DetailType"], heartbeat and heartbeat.read_at) for one in Entries)
+            seen.extend((entry["DetailType"], heartbeat and heartbeat.read_at) for entry in Entries)
             return real.put_events(Entries=Entries, **rest)
 
     world.network["events"].client = Notes()

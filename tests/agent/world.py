@@ -170,7 +170,7 @@ class World:
     def read(self, key: str) -> bytes | None:
         s3 = self.cloud.client("s3")
         listed = s3.list_objects_v2(Bucket=BUCKET, Prefix=key).get("Contents", [])
-        if not any(one["Key"] == key for one in listed):
+        if not any(entry["Key"] == key for entry in listed):
             return None
         return bytes(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
@@ -223,15 +223,15 @@ class World:
         raise AssertionError(f"{order.token} was never answered: {self.agent.problems.lines()}")
 
     def cut(self, error: Exception | None) -> None:
-        for one in self.network.values():
-            one.error = error
+        for host in self.network.values():
+            host.error = error
 
 
 def empty(cloud: Cloud) -> None:
     """No object, no queue of an agent's, no event."""
     s3, sqs = cloud.client("s3"), cloud.client("sqs")
-    for one in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
-        s3.delete_object(Bucket=BUCKET, Key=one["Key"])
+    for entry in s3.list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        s3.delete_object(Bucket=BUCKET, Key=entry["Key"])
     for url in sqs.list_queues(QueueNamePrefix=f"{STACK}-agent-").get("QueueUrls", []):
         sqs.delete_queue(QueueUrl=url)
     cloud.events.put.clear()

@@ -30,7 +30,7 @@ def said(settings: Settings, *, nodes: tuple[Node, ...] = NODES, **more: object)
     """What may go wrong, by its name."""
     known = {"cluster": "ml", "highest": 0, "now": START, "reads_state": True, "is_hyperpod": False}
     found = advice(settings, nodes, **(known | more))  # type: ignore[arg-type]
-    return {one.what: one.text for one in found if not one.is_ok}
+    return {advice.what: advice.text for advice in found if not advice.is_ok}
 
 
 def test_a_cluster_that_is_set_up_well_is_said_to_be() -> None:

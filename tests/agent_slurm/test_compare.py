@@ -44,7 +44,7 @@ def found_in(before: spec.CapturedSpec, after: spec.CapturedSpec) -> tuple[str, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_way_to_ask_for_a_job_can_be_captured_and_is_told_from_the_others(version: str) -> None:
-    taken = {one["name"]: taken_from(one, version) for one in recorded(version)}
+    taken = {record["name"]: taken_from(record, version) for record in recorded(version)}
     assert len(taken) >= len(ASKED) - 3
     assert {name: one.cannot for name, one in taken.items() if one.cannot} == {}
     for name, one in taken.items():
@@ -74,7 +74,7 @@ def test_every_way_to_ask_for_a_job_can_be_captured_and_is_told_from_the_others(
 def test_what_was_asked_for_is_asked_for_again_on_each_version(
     version: str, name: str, expected: dict[str, str | None]
 ) -> None:
-    (record,) = [one for one in recorded(version) if one["name"] == name]
+    (record,) = [record for record in recorded(version) if record["name"] == name]
     whole = taken_from(record, version).spec
     assert whole is not None
     assert {key: whole.options.get(key, "not given") for key in expected} == expected
@@ -83,7 +83,7 @@ def test_what_was_asked_for_is_asked_for_again_on_each_version(
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_what_each_task_gets_is_asked_for_as_the_script_asks_for_it(version: str) -> None:
     """sbatch takes `--gpus-per-task` or `--tres-per-task`, and reads the script's own lines too."""
-    by_name = {one["name"]: taken_from(one, version).spec for one in recorded(version)}
+    by_name = {record["name"]: taken_from(record, version).spec for record in recorded(version)}
     expected: dict[str, tuple[str | None, str | None]] = {
         "GPUs per task in the script": ("1", None),
         "TRES per task": (None, "cpu=1,gres/gpu=2"),
@@ -97,7 +97,7 @@ def test_what_each_task_gets_is_asked_for_as_the_script_asks_for_it(version: str
 
 def test_the_oldest_version_is_asked_for_gpus_per_task_by_the_option_that_it_knows() -> None:
     """22.05 writes `TresPerTask=gres:gpu:2`, and has no `--tres-per-task`."""
-    by_name = {one["name"]: taken_from(one, "22.05").spec for one in recorded("22.05")}
+    by_name = {record["name"]: taken_from(record, "22.05").spec for record in recorded("22.05")}
     for name, expected in (("GPUs per task", "2"), ("GPUs per task in the script", "1")):
         one = by_name[name]
         assert one is not None
@@ -107,12 +107,12 @@ def test_the_oldest_version_is_asked_for_gpus_per_task_by_the_option_that_it_kno
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_job_that_asked_for_no_number_of_nodes_is_given_none_and_shares_them_as_before(version: str) -> None:
     """24.11 shows `NumNodes=1-1` of such a job, and 26.05 `OverSubscribe=NO` of every one."""
-    for one in recorded(version):
-        whole = taken_from(one, version).spec
+    for record in recorded(version):
+        whole = taken_from(record, version).spec
         assert whole is not None
-        asks = "-N" in " ".join(ASKED[one["name"]][0])
-        assert ("nodes" in whole.options) is asks, one["name"]
-        assert ("exclusive" in whole.options) is one["name"].startswith("alone")
+        asks = "-N" in " ".join(ASKED[record["name"]][0])
+        assert ("nodes" in whole.options) is asks, record["name"]
+        assert ("exclusive" in whole.options) is record["name"].startswith("alone")
 
 
 def test_a_field_that_nobody_has_heard_of_must_be_equal() -> None:
@@ -184,7 +184,7 @@ def test_an_option_that_is_not_sbatchs_own_is_given_again_only_where_its_value_i
         ("sbatch --container-image=x /fsx/ml/train.sh", {}),
         ("sbatch --extra=a b /fsx/ml/train.sh", {}),
     ):
-        assert [one for one in made(line, environment).cannot if one.startswith(spec.LOST)], line
+        assert [reason for reason in made(line, environment).cannot if reason.startswith(spec.LOST)], line
     script = "#!/bin/sh\n#SBATCH --container-image='nvcr.io/a b'\nx\n"
     assert made("sbatch /fsx/ml/train.sh", given, script).cannot == ()
 
@@ -238,7 +238,7 @@ def test_a_copy_that_was_not_let_go_is_no_attempt_and_no_news(head: Head) -> Non
     for shown in (held, copy | {"State": "CANCELLED"}):
         head.fake.jobs([shown])
         head.look()
-        assert head.news == [one for one in head.news if "attempt" not in one.detail]
+        assert head.news == [news for news in head.news if "attempt" not in news.detail]
     head.journal.unproven.clear()
     head.fake.jobs([held | {"PriorityLong": "5", "Reason": "Resources"}])
     head.look()

@@ -343,8 +343,8 @@ def test_no_module_but_the_workers_own_touches_a_users_path() -> None:
         for node in ast.walk(tree):
             if not isinstance(node, ast.ImportFrom):
                 continue
-            parts = {(node.module or "").rpartition(".")[2], *(one.name for one in node.names)} & runs_apart
-            names = {one.name for one in node.names}
+            parts = {(node.module or "").rpartition(".")[2], *(name.name for name in node.names)} & runs_apart
+            names = {name.name for name in node.names}
             assert not {(path.stem, part) for part in parts} - harmless, f"{path.name}:{node.lineno}"
             assert not names & {"changed", "deliver", "of_files", "judge"}, f"{path.name}:{node.lineno}"
             assert node.module != "rekindle.checkpoints.folders", f"{path.name}:{node.lineno}"

@@ -34,9 +34,9 @@ def test_five_versions_were_asked() -> None:
 def test_the_table_has_just_the_words_of_every_version(version: str) -> None:
     asked = recorded(version)
     has = {
-        one.word: one.is_base
-        for one in WORDS.values()
-        if (not one.since or one.since <= version) and (not one.until or version <= one.until)
+        word.word: word.is_base
+        for word in WORDS.values()
+        if (not word.since or word.since <= version) and (not word.until or version <= word.until)
     }
     bases = {word.lower(): True for word in asked["bases"]}
     assert has == bases | {word.lower(): False for word in asked["flags"].values()}
@@ -61,8 +61,8 @@ def test_what_sinfo_folds_into_one_word_says_no_more_than_the_whole_does(version
 
 
 def test_every_word_has_a_source_and_a_meaning() -> None:
-    assert all(one.source.startswith("NODE_") and one.says in StateMeaning for one in WORDS.values())
-    assert {one.says for one in WORDS.values()} == set(StateMeaning)
+    assert all(word.source.startswith("NODE_") and word.says in StateMeaning for word in WORDS.values())
+    assert {word.says for word in WORDS.values()} == set(StateMeaning)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_a_line_means_the_same_wherever_it_is_read(line: str, options: dict[str,
     assert of_script(script) == options
     batch = read_batch(script.encode(), "x.sh")
     assert batch.troubles == ()
-    assert {one.name: one.value for one in batch.options} == options
+    assert {option.name: option.value for option in batch.options} == options
     assert of_line(f"sbatch {line} x.sh a b", ("/x.sh", "a", "b")) == options
     empty = tmp_path / "x.sh"
     empty.write_text(script)

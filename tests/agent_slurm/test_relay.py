@@ -242,7 +242,9 @@ def test_a_checkpoint_of_many_is_judged_by_its_manifest_as_far_back_as_any_is_to
         (one / "w").write_bytes(b"1234")
         (folder / f"step-{step:012d}-{JOB}.json").write_bytes(manifest_of(one, step, {"w": 4}).to_json())
     doc = found.judge(JOB, str(tmp_path / "ck"), found.manifests_in(str(tmp_path)), START)
-    assert [one.step for one in doc.checkpoints if one.manifest and not one.problems] == list(range(90, 0, -1))
+    assert [
+        checkpoint.step for checkpoint in doc.checkpoints if checkpoint.manifest and not checkpoint.problems
+    ] == list(range(90, 0, -1))
 
 
 def test_only_the_services_own_names_come(world: World) -> None:
@@ -315,7 +317,7 @@ def test_checkpoints_with_manifests_are_judged_by_them(world: World) -> None:
     for one in (good, bad):
         world.write(one.key, one.to_json())
     doc = world.found(world.run_once())
-    assert [(one.step, one.problems == ()) for one in doc.checkpoints] == [(6, False), (5, True)]
+    assert [(checkpoint.step, checkpoint.problems == ()) for checkpoint in doc.checkpoints] == [(6, False), (5, True)]
     assert doc.checkpoints[1].root == f"file://{root}"
     assert doc.checkpoints[1].manifest == f"file://{world.path}/{good.key}"
     assert doc.checkpoints[1].attempt == JOB
@@ -328,7 +330,7 @@ def test_a_checkpoint_saved_for_people_to_look_into_says_so(world: World) -> Non
     (root / "rank-0.bin").write_bytes(b"x" * 100)
     made = replace(manifest_of(root, 5, {"rank-0.bin": 100}), request_id=forensic_request_id("inc-1", 1))
     world.write(made.key, made.to_json())
-    assert [one.kind for one in world.found(world.run_once()).checkpoints] == [FORENSIC]
+    assert [checkpoint.kind for checkpoint in world.found(world.run_once()).checkpoints] == [FORENSIC]
 
 
 def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:
@@ -338,7 +340,7 @@ def test_checkpoints_of_a_known_format_need_no_manifest(world: World) -> None:
         (folder / name).write_bytes(b"x" * 10)
     (folder / "trainer_state.json").write_text(json.dumps({"global_step": 30}))
     doc = world.found(world.run_once())
-    assert [(one.step, one.kind) for one in doc.checkpoints] == [(30, "hf_trainer")]
+    assert [(checkpoint.step, checkpoint.kind) for checkpoint in doc.checkpoints] == [(30, "hf_trainer")]
     assert doc.checkpoints[0].root == f"file://{folder}"
 
 
@@ -367,7 +369,7 @@ def test_a_new_manifest_is_judged_at_once(world: World) -> None:
     (root / "a").write_bytes(b"x")
     manifest = manifest_of(root, 5, {"a": 1})
     world.write(manifest.key, manifest.to_json())
-    assert [one.step for one in world.found(world.run_once(seconds=1)).checkpoints] == [5]
+    assert [checkpoint.step for checkpoint in world.found(world.run_once(seconds=1)).checkpoints] == [5]
 
 
 def test_a_job_that_is_forgotten_is_still_served_now_and_then(world: World) -> None:

@@ -24,7 +24,7 @@ def requeued(restart: int, **more: str) -> dict[str, str]:
 
 
 def told(head: Head) -> list[tuple[str, str]]:
-    return [(one.detail["attempt"], one.detail["state"]) for one in head.news if one.type is NewsType.JOB]
+    return [(news.detail["attempt"], news.detail["state"]) for news in head.news if news.type is NewsType.JOB]
 
 
 def test_a_job_is_found_by_its_comment_and_followed(head: Head) -> None:
@@ -359,7 +359,7 @@ def test_nobody_joins_another_users_job(head: Head, claim: str, was_restarted: b
     assert (doc.job_id, doc.slurm_job) == (None, 9)
     assert "someone else" in doc.detail
     assert head.commands.find_by_attempt("slurm.ml.7-a2") is None
-    (member,) = (one for one in head.followed_jobs.members() if one.slurm_job == 9)
+    (member,) = (member for member in head.followed_jobs.members() if member.slurm_job == 9)
     assert member.job_id == "slurm.ml.9"
     head.fake.jobs([{"JobID": "11", "UserName": "alice", "Comment": "rekindle,job=slurm.ml.7,attempt=slurm.ml.7-a2"}])
     head.look()
@@ -552,7 +552,7 @@ def test_nodes_are_told_when_they_change_and_jobs_on_them_are_no_news(head: Head
     first, second = head.nodes().nodes
     assert (first.instance_id, first.group) == ("i-0a1b2c3d4e5f60718", "gpu")
     assert (second.flags, second.reason, second.instance_id) == (("drain",), "rekindle:inc-1", None)
-    assert [one.detail["node"] for one in head.news] == ["node2"], "of a good node there is nothing to say at first"
+    assert [news.detail["node"] for news in head.news] == ["node2"], "of a good node there is nothing to say at first"
     assert head.watch.cluster_arn.endswith("k3v9m2x7q1ab")
     head.fake.jobs([RUNNING | {"NodeList": "ip-10-1-0-7"}])
     reading = head.look()

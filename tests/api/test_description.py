@@ -52,7 +52,7 @@ def test_the_routes_of_the_app_are_the_operations_of_the_table() -> None:
         for method, entry in methods.items()
         if not path.startswith(HOOKS)
     }
-    assert routes == {(one.method, one.address, one.name) for one in OPERATIONS}
+    assert routes == {(operation.method, operation.address, operation.name) for operation in OPERATIONS}
 
 
 class Called:
@@ -108,7 +108,7 @@ def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
 
 def test_every_link_leads_to_an_operation_and_fills_names_that_it_has() -> None:
     told = {op["operationId"]: op for methods in description()["paths"].values() for op in methods.values()}
-    links = {one.name: one.links for one in OPERATIONS if one.links}
+    links = {operation.name: operation.links for operation in OPERATIONS if operation.links}
     assert links
     for source, targets in links.items():
         (good,) = [str(status) for status in BY_NAME[source].answers]

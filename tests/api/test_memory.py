@@ -89,7 +89,7 @@ def test_a_document_is_written_only_in_place_of_the_version_that_was_read(shelf:
 def test_all_documents_are_listed(shelf: PolicyDocumentStore) -> None:
     for number in range(12):
         shelf.write(f"p{number:02d}", "{}", replaces=0, now=T0)
-    assert [one.name for one in shelf.listing()] == [f"p{number:02d}" for number in range(12)]
+    assert [record.name for record in shelf.listing()] == [f"p{number:02d}" for number in range(12)]
 
 
 def test_while_one_writes_nobody_else_does_and_a_writer_that_died_holds_it_up_for_a_minute(aws: None) -> None:
@@ -170,7 +170,7 @@ def test_a_document_that_the_service_could_not_read_is_not_stored(
         documents.put("mine", document, replaces=0)
     assert caught.value.field == field
     verdict = documents.validate(document, name="mine")
-    assert (verdict["valid"], [one["field"] for one in verdict["problems"]]) == (False, [field])
+    assert (verdict["valid"], [problem["field"] for problem in verdict["problems"]]) == (False, [field])
     with pytest.raises(UnknownEntity):
         documents.get("mine")
 
@@ -183,7 +183,7 @@ def test_every_problem_of_a_document_is_told_at_once(documents: PolicyDocuments)
         "misspelt": 1,
         "playbooks": {"hang": {"tries": -1, "response": "pray"}},
     }
-    fields = {one["field"] for one in documents.validate(wrong, name="mine")["problems"]}
+    fields = {problem["field"] for problem in documents.validate(wrong, name="mine")["problems"]}
     assert fields == {
         "budgets.max_attempts",
         "budgets.max_skips",
@@ -229,8 +229,11 @@ def test_a_difference_is_told_field_by_field(documents: PolicyDocuments) -> None
         "mine", {"budgets": {"max_attempts": 9}, "loss": {"skip_steps": 5}, "playbooks": {"hang": {"tries": 4}}}
     )
     assert said["version"] == 1
-    assert {one["field"]: (one["now"], one["then"]) for one in said["changes"]}["budgets.max_attempts"] == (7, 9)
-    assert {one["field"] for one in said["changes"]} == {"budgets.max_attempts", "playbooks.hang.tries"}
+    assert {change["field"]: (change["now"], change["then"]) for change in said["changes"]}["budgets.max_attempts"] == (
+        7,
+        9,
+    )
+    assert {change["field"] for change in said["changes"]} == {"budgets.max_attempts", "playbooks.hang.tries"}
     assert (
         documents.diff("mine", {"budgets": {"max_attempts": 7}, "loss": {"skip_steps": 5}, "version": "v9"})["changes"]
         == []

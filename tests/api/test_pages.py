@@ -78,7 +78,7 @@ def walked(ask: Callable[[str | None], Any], limit: int) -> list[str]:
     for _ in range(100):
         page = ask(cursor)
         assert len(page.incidents) <= limit
-        found += [one.incident_id for one in page.incidents]
+        found += [incident.incident_id for incident in page.incidents]
         cursor = page.cursor
         if cursor is None:
             return found
@@ -120,7 +120,7 @@ def test_jobs_come_active_first_or_of_one_kind(books: Books) -> None:
         found, cursor, pages = "", None, 0
         while pages == 0 or cursor is not None:
             jobs, cursor = books.listings.jobs(active=active, limit=2, cursor=cursor)
-            found += "".join(one.job_id for one in jobs)
+            found += "".join(job.job_id for job in jobs)
             pages += 1
             assert pages < 10
         assert found == expected

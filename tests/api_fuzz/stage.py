@@ -55,19 +55,21 @@ def stage() -> Iterator[Stage]:
 
 def _is_ready(w: World) -> bool:
     found = w.incidents()
-    closed = {one.job_id for one in found if not one.is_open}
-    asks = any(asked.is_pending for one in found for asked in one.approvals)
+    closed = {incident.job_id for incident in found if not incident.is_open}
+    asks = any(asked.is_pending for incident in found for asked in incident.approvals)
     return asks and {"lm-healed", "lm-given-up"} <= closed
 
 
 def _known(w: World) -> dict[str, list[str]]:
     incidents = w.incidents()
-    asked = [one for one in incidents if one.approvals]
+    asked = [incident for incident in incidents if incident.approvals]
     return {
         "job_id": ["lm-calm", "lm-healed", "lm-asks", "lm-given-up"],
         # The one that asks comes first, so that the answer below its path is about it.
-        "incident_id": [one.incident_id for one in (*asked, *(one for one in incidents if not one.approvals))],
-        "approval_id": [approval.approval_id for one in asked for approval in one.approvals],
+        "incident_id": [
+            one.incident_id for one in (*asked, *(incident for incident in incidents if not incident.approvals))
+        ],
+        "approval_id": [approval.approval_id for incident in asked for approval in incident.approvals],
         "cluster": [CLUSTER],
         "node": [NODE, "ip-10-0-0-2"],
         "name": ["default", *POLICIES],

@@ -72,7 +72,7 @@ def _operation(schema: Any, name: str) -> Any:
 
 
 # The Incident is cancelled last: it is the one that asks.
-IN_ORDER: Final = sorted((one.name for one in OPERATIONS), key=lambda name: name == "cancel_incident")
+IN_ORDER: Final = sorted((operation.name for operation in OPERATIONS), key=lambda name: name == "cancel_incident")
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
@@ -96,7 +96,7 @@ def _real(known: dict[str, list[str]], case: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda one: one.value)
-@pytest.mark.parametrize("name", [one.name for one in OPERATIONS])
+@pytest.mark.parametrize("name", [operation.name for operation in OPERATIONS])
 def test_nothing_undocumented_is_answered(name: str, mode: GenerationMode, staged: Stage, schema: Any) -> None:
     asked = 0
     checks = [*CHECKS, negative_data_rejection] if mode is GenerationMode.NEGATIVE else CHECKS
@@ -277,7 +277,7 @@ def _raw(
 
 
 def test_the_stage_has_every_kind_of_name() -> None:
-    assert {name for one in OPERATIONS for name in one.names} == {
+    assert {name for operation in OPERATIONS for name in operation.names} == {
         "job_id", "incident_id", "approval_id", "cluster", "node", "name", "drill_id",
     }  # fmt: skip
     assert CLUSTER

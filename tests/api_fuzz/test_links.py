@@ -13,7 +13,7 @@ from chalicelib.api.operations.routes import BY_NAME, OPERATIONS
 from tests.api_fuzz.stage import Stage
 from tests.api_fuzz.test_fuzz import CHECKS, GOOD_BODIES, GOOD_NAMES, TIMEOUT_S
 
-LINKS: Final = {one.name: one.links for one in OPERATIONS if one.links}
+LINKS: Final = {operation.name: operation.links for operation in OPERATIONS if operation.links}
 CHAINS: Final = 12
 STEPS: Final = 8
 # What the stage's own state refuses: the policy is stored, and a link cannot carry its version; a Job may have ended;
@@ -49,7 +49,7 @@ def test_every_link_leads_from_a_good_answer_to_a_good_answer(staged: Stage, sch
     followed: set[tuple[str, str]] = set()
     # What is asked is listed before another link answers or cancels it: the run looks at once, and asks no more.
     for source, targets in sorted(LINKS.items(), key=lambda item: item[0] != "list_approvals"):
-        names = {one: FROM.get(source, {}).get(one, staged.known[one][0]) for one in BY_NAME[source].names}
+        names = {name: FROM.get(source, {}).get(name, staged.known[name][0]) for name in BY_NAME[source].names}
         query = {"limit": 1} if any("cursor" in link for link in targets.values()) else {}
         answer = _case(schema, source, names, query).call(timeout=TIMEOUT_S)
         assert answer.status_code in {*BY_NAME[source].answers, *MAY_BE_REFUSED.get(source, ())}, answer.text

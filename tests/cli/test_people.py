@@ -90,7 +90,7 @@ def test_without_a_question_there_is_nothing_to_answer(rekindle: Run, service: F
     given(service, {"approvals": []}, {"approvals": [question()]})
     assert "waits for no answer" in rekindle("approve", "inc-1", "--yes").err
     assert "asks nothing called a9" in rekindle("approve", "inc-1", "a9", "--yes").err
-    assert all(one.method == "GET" for one in service.requests)
+    assert all(request.method == "GET" for request in service.requests)
 
 
 # --- nodes ----------------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_rebooting_asks_too_and_no_is_no(rekindle: Run, service: FakeService, mo
     given(service, {"cluster": "ml", "nodes": []})
     person_says(monkeypatch, "n\n")
     assert rekindle("reboot", "ml/ip-1").code == 1
-    assert all(one.method == "GET" for one in service.requests)
+    assert all(request.method == "GET" for request in service.requests)
 
 
 @pytest.mark.parametrize("target", ["ml", "/ip-1", "ml/", ""])

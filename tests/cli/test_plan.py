@@ -64,7 +64,7 @@ def test_it_prints_what_failures_cost_the_interval_the_spares_and_every_assumpti
 def test_every_assumption_names_its_source(run: Run) -> None:
     made = _json(run, "--gpus", "64")
     assert len(made["assumptions"]) >= 10
-    assert all(one["source"] and one["name"] for one in made["assumptions"])
+    assert all(assumption["source"] and assumption["name"] for assumption in made["assumptions"])
 
 
 def test_the_json_is_the_same_plan_and_the_same_seed_the_same_json(run: Run) -> None:
@@ -73,7 +73,7 @@ def test_the_json_is_the_same_plan_and_the_same_seed_the_same_json(run: Run) -> 
     assert made != _json(run, "--gpus", "1024", "--seed", "1")
     assert (made["gpus"], made["nodes"], made["instance"]) == (1024, 128, "ml.p5.48xlarge")
     assert made["mtbf_s"] == pytest.approx(86_400 / (128 * 0.0065))
-    assert tuple(one["policy"] for one in made["baselines"]) == BASELINES
+    assert tuple(baseline["policy"] for baseline in made["baselines"]) == BASELINES
     for one in made["baselines"]:
         assert 0 <= one["ettr"] < made["rekindle"]["ettr"] <= 1
         assert made["rekindle"]["gpu_hours_lost"] < one["gpu_hours_lost"]
@@ -81,12 +81,12 @@ def test_the_json_is_the_same_plan_and_the_same_seed_the_same_json(run: Run) -> 
     interval = made["interval"]
     assert interval["used_s"] == interval["young_s"]
     assert interval["young_s"] == pytest.approx((2 * 30 * made["mtbf_s"]) ** 0.5, abs=0.1)
-    assert interval["simulated_ettr"] == max(one["ettr"] for one in interval["curve"])
+    assert interval["simulated_ettr"] == max(point["ettr"] for point in interval["curve"])
     assert interval["simulated_ettr"] - interval["young_ettr"] < 0.003
 
 
 def test_dollars_are_by_the_ledgers_table_and_by_the_users_own_price(run: Run) -> None:
-    row = next(one for one in DEFAULT_PRICES if one.instance == "p5.48xlarge")
+    row = next(price for price in DEFAULT_PRICES if price.instance == "p5.48xlarge")
     made = _json(run, "--gpus", "64")
     lost = made["baselines"][0]
     assert made["usd_per_node_hour"] == row.usd_per_hour
@@ -126,7 +126,7 @@ def test_options_that_are_given_stand_in_the_assumptions_with_that_as_their_sour
 
 def test_spares_that_pay_are_those_that_lose_least_with_their_own_hours_in_it(run: Run) -> None:
     made = _json(run, "--gpus", "16384")
-    tried = {one["spares"]: one["gpu_hours_lost"] for one in made["spares"]["tried"]}
+    tried = {trial["spares"]: trial["gpu_hours_lost"] for trial in made["spares"]["tried"]}
     assert made["spares"]["pay"] == min(tried, key=lambda count: (tried[count], count))
     assert made["spares"]["pay"] > 0
     assert made["rekindle_with_spares"]["spares"] == made["spares"]["pay"]

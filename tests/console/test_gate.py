@@ -199,7 +199,9 @@ def test_the_key_goes_to_no_other_server_of_this_machine(visitor: Visitor, brows
         browser.open(visitor.console, "/jobs")
         assert "Jobs" in browser.text()
         gate = visitor.console.gate
-        assert gate.session in {one["value"] for one in browser.driver.get_cookies()}  # it is kept, for our own path
+        assert gate.session in {
+            cookie["value"] for cookie in browser.driver.get_cookies()
+        }  # it is kept, for our own path
         for path in ("/", "/jobs", "/open/x"):
             browser.run(f"location.assign('http://127.0.0.1:{server.server_address[1]}{path}')")
             browser.until(lambda: browser.driver.title == "neighbour", "the other server's page")

@@ -137,7 +137,7 @@ def _a_person_is_asked_and_approves(show: Show, browser: Browser, earlier: str) 
     browser.go(show.console, "/")
     poisoned = show.harm(show.stage.poison)
     browser.until(lambda: browser.one(".card.ask"), "the question on the fleet's page, by itself")
-    (incident,) = [one for one in show.incidents() if one["incident_id"] != earlier]
+    (incident,) = [incident for incident in show.incidents() if incident["incident_id"] != earlier]
     assert show.attempts() == attempts  # nothing is stopped or submitted before a person has said so
     assert show.api(f"/incidents/{incident['incident_id']}")["approvals"][0]["answer"] is None
     for step in poisoned:  # the same data are tried once more, and are found to be good

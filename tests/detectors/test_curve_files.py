@@ -95,8 +95,8 @@ def alarms(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 def test_every_form_of_one_curve_gives_the_same_alarms(
     alarms: Callable[..., list[dict[str, object]]], form: str
 ) -> None:
-    said = [(one["step"], one["kind"]) for one in alarms(*FORMS[form])]
-    assert said == [(one["step"], one["kind"]) for one in alarms(*FORMS["plain"])]
+    said = [(alarm["step"], alarm["kind"]) for alarm in alarms(*FORMS[form])]
+    assert said == [(alarm["step"], alarm["kind"]) for alarm in alarms(*FORMS["plain"])]
     assert said[0][1] == "loss_spike"
 
 

@@ -203,4 +203,4 @@ def test_watch_tells_also_what_is_worth_a_look_only(tmp_path: Path, capsys: pyte
 def test_a_kind_of_loss_that_is_declared_is_only_watched(curve: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["detect", str(curve), "--json", "--loss-kind", "surrogate"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["kind"] for one in told] == ["non_finite"]
+    assert [event["kind"] for event in told] == ["non_finite"]

@@ -291,7 +291,7 @@ def ras(ranks: dict[int, int], missing: dict[int, dict[str, bool]]) -> dict[str,
 
 def test_ras_names_the_dead_before_those_that_are_behind() -> None:
     found = suspects_in(ras({0: 41, 1: 41, 2: 40}, {3: {"unresponsive": True, "considered_dead": True}}))
-    assert [(one.rank, one.state, one.is_of_run) for one in found] == [
+    assert [(report.rank, report.state, report.is_of_run) for report in found] == [
         (3, RasState.DEAD, True),
         (2, RasState.BEHIND, True),
     ]

@@ -361,7 +361,7 @@ def recorder(seq: int, *, ended: bool = False, op: str = "all_reduce") -> Flight
 
 def with_recorders(reports: list[RankReport], **other: Flight) -> list[RankReport]:
     """All wait in call 41, but those that `other` names (`r3=...`)."""
-    return [replace(one, flight=other.get(f"r{one.rank}", recorder(41))) for one in reports]
+    return [replace(report, flight=other.get(f"r{report.rank}", recorder(41))) for report in reports]
 
 
 def test_two_sources_that_name_one_rank_make_each_other_stronger() -> None:

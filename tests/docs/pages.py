@@ -37,15 +37,17 @@ class Page:
 
     def files(self) -> dict[str, str]:
         """Name -> text of every file that the page has its reader write."""
-        return {title[1]: "\n".join(one.lines) + "\n" for one in self.fences() if (title := _TITLE.search(one.info))}
+        return {
+            title[1]: "\n".join(fence.lines) + "\n" for fence in self.fences() if (title := _TITLE.search(fence.info))
+        }
 
     def lines(self, language: str) -> list[str]:
         """Every command in fences of this language."""
         return [
             line
-            for one in self.fences()
-            if one.info == language
-            for line in one.lines
+            for fence in self.fences()
+            if fence.info == language
+            for line in fence.lines
             if line.strip() and not line.startswith("#")
         ]
 

@@ -19,8 +19,8 @@ def _folders() -> set[str]:
         check=True,
     ).stdout.splitlines()
     parts = [path.split("/") for path in listed if (ROOT / path).is_file()]
-    top = {one[0] for one in parts if len(one) > 1}
-    return top | {f"{one[0]}/{one[1]}" for one in parts if len(one) > 2 and one[0] in ("chalicelib", "rekindle")}
+    top = {part[0] for part in parts if len(part) > 1}
+    return top | {f"{part[0]}/{part[1]}" for part in parts if len(part) > 2 and part[0] in ("chalicelib", "rekindle")}
 
 
 def test_the_page_shows_every_folder_and_no_other() -> None:

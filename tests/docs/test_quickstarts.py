@@ -44,8 +44,8 @@ def served(store: Path) -> Iterator[dict[str, str]]:
         assert cloud.stdin is not None
         cloud.stdin.close()
         cloud.wait(60)
-        for one in drains:
-            one.join()
+        for drain in drains:
+            drain.join()
 
 
 def _page(name: str, folder: Path, environ: dict[str, str]) -> Page:
@@ -66,8 +66,8 @@ def test_every_command_of_a_quick_start_can_be_typed(path: Path, tmp_path: Path)
 def test_a_quick_start_has_no_command_that_is_not_run_or_parsed(tmp_path: Path) -> None:
     """A fence of another language would be passed over."""
     for path in PAGES:
-        titled = [one for one in Page(path, tmp_path, {}).fences() if "title=" in one.info]
-        others = {one.info for one in Page(path, tmp_path, {}).fences()} - {one.info for one in titled}
+        titled = [fence for fence in Page(path, tmp_path, {}).fences() if "title=" in fence.info]
+        others = {fence.info for fence in Page(path, tmp_path, {}).fences()} - {one.info for one in titled}
         assert others <= {"sh", "console"}, path.name
 
 

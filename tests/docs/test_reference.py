@@ -37,8 +37,8 @@ def test_the_terminal_does_not_matter(monkeypatch: pytest.MonkeyPatch, columns: 
 
 def test_every_operation_and_every_schema_has_a_section() -> None:
     text = reference_api.page_text()
-    for one in OPERATIONS:
-        assert f"### `{one.method} {one.path}`\n" in text
+    for operation in OPERATIONS:
+        assert f"### `{operation.method} {operation.path}`\n" in text
 
 
 def test_every_metric_that_the_service_sends_has_a_meaning_and_no_other() -> None:
@@ -66,4 +66,4 @@ def test_every_metric_of_the_prometheus_page_is_told() -> None:
 def test_every_packaged_policy_is_told() -> None:
     files = {path.relative_to(INFRA).as_posix() for path in INFRA.glob("policies/*.json")}
     assert files <= reference_iam.named()
-    assert all(f"## `{one.name}`\n" in reference_iam.page_text() for one in FUNCTIONS)
+    assert all(f"## `{function.name}`\n" in reference_iam.page_text() for function in FUNCTIONS)

@@ -23,11 +23,15 @@ class Said:
     err: str = ""
 
     def of(self, check: str, severity: str | None = None) -> list[dict[str, str]]:
-        return [one for one in self.findings if one["check"] == check and severity in (None, one["severity"])]
+        return [
+            finding
+            for finding in self.findings
+            if finding["check"] == check and severity in (None, finding["severity"])
+        ]
 
     @property
     def errors(self) -> list[dict[str, str]]:
-        return [one for one in self.findings if one["severity"] == "error"]
+        return [finding for finding in self.findings if finding["severity"] == "error"]
 
 
 Doctor = Callable[..., Said]

@@ -201,8 +201,12 @@ FAULTS: list[tuple[str, Spoil, str, str, str]] = [
 )
 def test_each_fault_of_the_account_is_found(spoil: Spoil, check: str, severity: str, where: str) -> None:
     every = found(spoil(good_facts()))
-    assert any(one.check == check and one.severity == severity and where in one.path for one in every), every
-    others = {(one.check, one.severity) for one in every if one.severity != "unknown"} - {(check, severity)}
+    assert any(
+        finding.check == check and finding.severity == severity and where in finding.path for finding in every
+    ), every
+    others = {(finding.check, finding.severity) for finding in every if finding.severity != "unknown"} - {
+        (check, severity)
+    }
     assert others <= {("script-objects", "error"), ("plan-zone", "error")}, others
 
 
@@ -212,7 +216,7 @@ def test_each_fault_of_the_account_is_found(spoil: Spoil, check: str, severity: 
 def test_a_file_system_must_be_the_one_that_is_meant(change: dict[str, Any]) -> None:
     facts = good_facts()
     spoiled = put("file_systems", DNS, replace(facts.file_systems[DNS], **change))(facts)  # type: ignore[type-var]
-    assert [(one.check, one.severity) for one in found(spoiled)] == [("fsx-exists", "error")]
+    assert [(finding.check, finding.severity) for finding in found(spoiled)] == [("fsx-exists", "error")]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +225,13 @@ def test_a_file_system_must_be_the_one_that_is_meant(change: dict[str, Any]) -> 
 def test_a_file_system_must_have_the_mount_name_and_the_vpc(change: dict[str, Any], check: str) -> None:
     facts = good_facts()
     spoiled = put("file_systems", DNS, replace(facts.file_systems[DNS], **change))(facts)  # type: ignore[type-var]
-    assert [(one.check, one.severity) for one in found(spoiled)] == [(check, "error")]
+    assert [(finding.check, finding.severity) for finding in found(spoiled)] == [(check, "error")]
 
 
 def test_a_plan_is_measured_by_the_scripts_time_limit() -> None:
     facts = put("plans", PLAN, plan(ends_at=NOW + timedelta(days=10)))(good_facts())
     assert found(facts, run_time=timedelta(days=9)) == []
-    assert [one.check for one in found(facts, run_time=timedelta(days=10))] == ["plan-end"]
+    assert [finding.check for finding in found(facts, run_time=timedelta(days=10))] == ["plan-end"]
 
 
 @pytest.mark.parametrize(
@@ -237,13 +241,13 @@ def test_a_plan_is_measured_by_the_scripts_time_limit() -> None:
 def test_a_p5_needs_32_addresses_on_slurm_and_81_on_eks(free: int, kind_: Kind, is_enough: bool) -> None:
     facts = put("subnets", "subnet-0c", subnet("subnet-0c", free=free))(good_facts())
     subject = replace(from_request(good_request(), "c.json"), kind=kind_)
-    checks = [one.check for one in network_findings(subject, facts)]
+    checks = [finding.check for finding in network_findings(subject, facts)]
     assert checks == ([] if is_enough else ["subnet-addresses"])
 
 
 def test_a_p5s_need_is_known_without_ec2() -> None:
     facts = put("types", "ml.p5.48xlarge", NO)(put("subnets", "subnet-0c", subnet("subnet-0c", free=127))(good_facts()))
-    assert ("subnet-addresses", "error") in [(one.check, one.severity) for one in found(facts)]
+    assert ("subnet-addresses", "error") in [(finding.check, finding.severity) for finding in found(facts)]
 
 
 def test_groups_that_share_subnets_share_their_addresses() -> None:
@@ -253,9 +257,9 @@ def test_groups_that_share_subnets_share_their_addresses() -> None:
         put("subnets", "subnet-0b", subnet("subnet-0b", free=30))(good_facts())
     )
     enough = replace(enough, quotas=NO)
-    assert [one.check for one in found(enough, request)] == ["quota"]
+    assert [finding.check for finding in found(enough, request)] == ["quota"]
     few = put("subnets", "subnet-0b", subnet("subnet-0b", free=29))(enough)
-    assert [one.check for one in found(few, request)] == ["subnet-addresses", "quota"]
+    assert [finding.check for finding in found(few, request)] == ["subnet-addresses", "quota"]
 
 
 def test_open_outbound_is_enough_without_efa() -> None:
@@ -267,7 +271,9 @@ def test_a_second_security_group_that_does_not_refer_to_itself_is_told() -> None
     request = good_request()
     request["InstanceGroups"][2]["OverrideVpcConfig"]["SecurityGroupIds"] = ["sg-0b", "sg-0c"]
     facts = put("security_groups", "sg-0c", security_group("sg-0c", inbound=(), outbound=OPEN))(good_facts())
-    assert [(one.check, one.severity) for one in found(facts, request)] == [("security-group-efa", "warning")]
+    assert [(finding.check, finding.severity) for finding in found(facts, request)] == [
+        ("security-group-efa", "warning")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -295,7 +301,7 @@ def test_the_copy_of_the_parameters_beside_the_scripts_is_compared() -> None:
         facts = replace(
             good_facts(), scripts={FOLDER: ScriptFacts(names=names, contents={"provisioning_parameters.json": content})}
         )
-        return [(one.check, one.severity) for one in script_findings(subject, facts, {"version": "1.0.0"})]
+        return [(finding.check, finding.severity) for finding in script_findings(subject, facts, {"version": "1.0.0"})]
 
     here = ("provisioning_parameters.json",)
     assert looked(here, b'{"version": "1.0.0"}') == []

@@ -123,7 +123,7 @@ def test_each_fault_of_a_script_is_found(
         script = script.replace(one, other, 1)
     said = doctor(script=script)
     path = "job.sbatch" if where is None else f"job.sbatch:{line_of(script, where)}"
-    assert path in [one["path"] for one in said.of(check, severity)], said.findings
+    assert path in [finding["path"] for finding in said.of(check, severity)], said.findings
     assert said.code == (1 if said.errors else 0)
     if severity != "error":
         assert said.code == 0, said.errors
@@ -187,7 +187,7 @@ def test_short_and_long_options_are_read_alike() -> None:
         if words[0] == "--nod=2":
             assert troubles[0].is_refused  # --nodefile, --nodelist, --nodes
         else:
-            assert [(one.name, one.value) for one in options] == [("nodes", "2")]
+            assert [(option.name, option.value) for option in options] == [("nodes", "2")]
             assert troubles == []
 
 
@@ -217,7 +217,9 @@ def test_a_variable_has_every_value_that_it_is_given() -> None:
 
 def test_commands_are_told_apart() -> None:
     shell = read_shell('X=1 srun a & wait; { exec srun b | tee c; } # srun d\nY=$(srun e)\necho "`srun f`" > g 2>&1\n')
-    steps = [(one.words[1], one.end, one.is_inner) for one in shell.commands if one.program == "srun"]
+    steps = [
+        (command.words[1], command.end, command.is_inner) for command in shell.commands if command.program == "srun"
+    ]
     assert steps == [("a", "&", False), ("b", "|", False), ("e", "", True), ("f", "", True)]
     assert shell.values["X"] == ["1"]
 
@@ -238,7 +240,9 @@ def test_commands_are_told_apart() -> None:
 def test_a_list_runs_in_the_background_as_a_whole(text: str, in_background: str) -> None:
     commands = read_shell(text).commands
     assert {
-        one.program for one in commands if one.is_background and one.program.isalpha() and len(one.program) == 1
+        command.program
+        for command in commands
+        if command.is_background and command.program.isalpha() and len(command.program) == 1
     } == {*in_background}
 
 

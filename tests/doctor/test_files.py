@@ -38,7 +38,7 @@ BAD_JSON: list[tuple[str, Any]] = [
 @pytest.mark.parametrize("content", [row[1] for row in BAD_JSON], ids=[row[0] for row in BAD_JSON])
 def test_what_is_no_json_object_is_one_finding(doctor: Doctor, option: str, content: bytes) -> None:
     said = doctor("--offline", script=SCRIPT, **{option: content})
-    assert [one["check"] for one in said.errors] == ["json"]
+    assert [error["check"] for error in said.errors] == ["json"]
     assert said.errors[0]["path"] in ("create_cluster.json", "provisioning_parameters.json")
     assert said.code == 1
     assert said.err == ""
@@ -52,7 +52,7 @@ def test_a_byte_order_mark_is_no_fault(doctor: Doctor) -> None:
 @pytest.mark.parametrize("option", ["--config", "--provisioning", "--script"])
 def test_a_missing_file_is_named(doctor: Doctor, option: str) -> None:
     said = doctor("--offline", option, "nowhere.json")
-    assert [(one["check"], one["path"]) for one in said.findings] == [("file", "nowhere.json")]
+    assert [(finding["check"], finding["path"]) for finding in said.findings] == [("file", "nowhere.json")]
     assert said.code == 1
 
 
@@ -63,13 +63,13 @@ def test_what_is_no_file_is_named(doctor: Doctor, option: str, tmp_path: Path) -
     (tmp_path / "large").write_bytes(b" " * (4 * 1024 * 1024 + 1))
     for name in ("folder", "pipe", "large", "/dev/null", "a\nb", "x" * 300):
         said = doctor("--offline", option, name)
-        assert [one["check"] for one in said.findings] == ["file"], name
+        assert [finding["check"] for finding in said.findings] == ["file"], name
         assert said.code == 1
 
 
 def test_one_unreadable_file_does_not_hide_the_others(doctor: Doctor) -> None:
     said = doctor("--offline", "--config", "nowhere.json", provisioning={"version": 1}, script="echo\n")
-    assert {"file", "provisioning-shape", "batch-shebang"} <= {one["check"] for one in said.errors}
+    assert {"file", "provisioning-shape", "batch-shebang"} <= {error["check"] for error in said.errors}
 
 
 PARALLEL_CLUSTER = "Region: us-west-2\nImage:\n  Os: ubuntu2204\nHeadNode:\n  InstanceType: m5.large\nScheduling:\n"
@@ -116,10 +116,10 @@ def test_a_profile_that_does_not_exist_is_wrong_usage(capsys: pytest.CaptureFixt
 
 def test_without_credentials_everything_in_the_account_is_unknown(doctor: Doctor) -> None:
     said = doctor("--live", "pretrain", config=legacy(), provisioning=provisioning())
-    assert {one["severity"] for one in said.findings} == {"unknown"}
-    assert all("no AWS credentials" in one["message"] for one in said.findings)
+    assert {finding["severity"] for finding in said.findings} == {"unknown"}
+    assert all("no AWS credentials" in finding["message"] for finding in said.findings)
     assert {"cluster-exists", "subnet-exists", "role-exists", "agent-heartbeat", "quota"} <= {
-        one["check"] for one in said.findings
+        finding["check"] for finding in said.findings
     }
     assert said.code == 0
 

@@ -89,7 +89,7 @@ def run(**files: bytes) -> None:
         assert one["severity"] in SEVERITIES
         assert one["path"]
         assert 0 < len(one["message"]) <= 600
-    assert code == (1 if any(one["severity"] == "error" for one in findings) else 0)
+    assert code == (1 if any(finding["severity"] == "error" for finding in findings) else 0)
     assert err.getvalue() == ""
 
 

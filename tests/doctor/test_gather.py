@@ -79,7 +79,7 @@ def network(account: Account) -> tuple[str, str, str]:
         ec2(account).create_subnet(VpcId=vpc, CidrBlock=f"10.0.{index}.0/24", AvailabilityZone="us-west-2a")
         for index in range(2)
     ]
-    private, public = (one["Subnet"]["SubnetId"] for one in made)
+    private, public = (answer["Subnet"]["SubnetId"] for answer in made)
     ec2(account).modify_subnet_attribute(SubnetId=public, MapPublicIpOnLaunch={"Value": True})
     return vpc, private, public
 
@@ -104,7 +104,11 @@ def test_the_rules_of_security_groups_are_read(account: Account) -> None:
 
     def said() -> list[tuple[str, str]]:
         facts = gather.gather(Account(clients=lambda service: ec2(account) if service == "ec2" else nothing()), subject)
-        return [(one.check, one.severity) for one in network_findings(subject, facts) if "group" in one.check]
+        return [
+            (finding.check, finding.severity)
+            for finding in network_findings(subject, facts)
+            if "group" in finding.check
+        ]
 
     def nothing() -> Any:
         raise EndpointConnectionError(endpoint_url="https://nowhere")
@@ -150,7 +154,7 @@ def test_each_way_to_s3_is_seen_and_an_internet_gateway_is_none(account: Account
     client.create_route(RouteTableId=table, DestinationCidrBlock="0.0.0.0/0", GatewayId=gateway)
     assert way() is None
     main = client.describe_route_tables(Filters=[{"Name": "association.main", "Values": ["true"]}])["RouteTables"]
-    of_main = next(one["RouteTableId"] for one in main if one["VpcId"] == vpc)
+    of_main = next(table["RouteTableId"] for table in main if table["VpcId"] == vpc)
     service = f"com.amazonaws.{REGION}.s3"
     client.create_vpc_endpoint(VpcId=vpc, ServiceName=service, RouteTableIds=[of_main])
     assert way() is None, "an endpoint in another table"

@@ -81,16 +81,16 @@ def test_a_live_cluster_is_looked_at_from_end_to_end(doctor: Doctor, cloud: Clou
     said = doctor("--live", "pretrain", "--bucket", BUCKET, config=request)
     assert said.errors == []
     assert said.code == 0
-    warnings = [one["check"] for one in said.findings if one["severity"] == "warning"]
+    warnings = [finding["check"] for finding in said.findings if finding["severity"] == "warning"]
     assert warnings == ["agent-nodes"]
-    unread = {one["check"] for one in said.findings if one["severity"] == "unknown"}
+    unread = {finding["check"] for finding in said.findings if finding["severity"] == "unknown"}
     assert unread == {"role-actions", "quota"}  # moto knows neither call
 
     next(iter(cloud.clusters.clusters["pretrain"].nodes.values())).status = "Failure"
     heartbeat(cloud, datetime.now(UTC) - timedelta(minutes=10))
     request["InstanceGroups"][2]["InstanceCount"] = 5
     said = doctor("--live", "pretrain", "--bucket", BUCKET, config=request)
-    assert [one["check"] for one in said.errors] == ["cluster-nodes", "agent-heartbeat"]
+    assert [error["check"] for error in said.errors] == ["cluster-nodes", "agent-heartbeat"]
     assert said.of("cluster-matches-config", "warning")
     assert said.code == 1
 
@@ -98,7 +98,7 @@ def test_a_live_cluster_is_looked_at_from_end_to_end(doctor: Doctor, cloud: Clou
 @pytest.mark.process
 def test_a_cluster_that_is_not_there_is_an_error(doctor: Doctor, cloud: Cloud) -> None:
     said = doctor("--live", "pretrian", "--bucket", BUCKET)
-    assert [(one["check"], one["severity"]) for one in said.findings] == [("cluster-exists", "error")]
+    assert [(finding["check"], finding["severity"]) for finding in said.findings] == [("cluster-exists", "error")]
     assert said.code == 1
 
 
@@ -107,7 +107,7 @@ def test_a_cluster_that_is_not_there_is_an_error(doctor: Doctor, cloud: Cloud) -
 )
 def test_what_is_no_clusters_name_is_an_error(doctor: Doctor, name: str) -> None:
     said = doctor(f"--live={name}")
-    assert [(one["check"], one["severity"]) for one in said.findings] == [("cluster-exists", "error")]
+    assert [(finding["check"], finding["severity"]) for finding in said.findings] == [("cluster-exists", "error")]
 
 
 # ---- what is said of facts ------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def node(status: str = "Running") -> NodeFacts:
 
 def briefly(findings: Any) -> list[tuple[str, str]]:
     every: list[Finding] = list(findings)
-    return [(one.check, one.severity.value) for one in every]
+    return [(finding.check, finding.severity.value) for finding in every]
 
 
 CLUSTERS: list[tuple[str, Subject, list[NodeFacts] | NotInspected, list[tuple[str, str]]]] = [
@@ -191,7 +191,7 @@ def test_what_differs_from_the_request_is_told(change: dict[str, Any], where: st
     )
     assert briefly(difference_findings(request, described())) == []
     found = list(difference_findings(request, with_group(**change)))
-    assert {one.check for one in found} == {"cluster-matches-config"}
+    assert {finding.check for finding in found} == {"cluster-matches-config"}
     assert any(where in one.path for one in found)
     assert briefly(difference_findings(request, replace(described(), recovery="None"))) == [
         ("cluster-matches-config", "warning")

@@ -53,22 +53,22 @@ def spoiled(wire: dict[str, Any], *changes: Change) -> dict[str, Any]:
 def test_nothing_is_found_where_nothing_is_wrong(doctor: Doctor) -> None:
     said = doctor("--offline", config=legacy(), provisioning=provisioning())
     assert said.code == 0
-    assert {one["severity"] for one in said.findings} == {"unknown"}
-    assert all("--offline" in one["message"] for one in said.findings)
+    assert {finding["severity"] for finding in said.findings} == {"unknown"}
+    assert all("--offline" in finding["message"] for finding in said.findings)
 
 
 @pytest.mark.parametrize("left", ["${ROLE}", "$ROLE", "{{ role }}", "<your role>", "arn:aws:iam::${ACCOUNT}:role/node"])
 def test_what_was_not_filled_in_is_called_that(doctor: Doctor, left: str) -> None:
     request = spoiled(legacy(), at(*GPU, "ExecutionRole", value=left))
     said = doctor("--offline", config=request, provisioning={**provisioning(), "fsx_dns_name": left})
-    found = {one["path"].partition(":")[2]: one["message"] for one in said.errors}
+    found = {error["path"].partition(":")[2]: error["message"] for error in said.errors}
     assert found.keys() == {"InstanceGroups[2].ExecutionRole", "fsx_dns_name"}
     assert all("was not filled in" in message for message in found.values())
 
 
 def test_nothing_is_found_in_a_request_that_says_everything_itself(doctor: Doctor) -> None:
     said = doctor("--offline", config=continuous())
-    assert (said.code, {one["severity"] for one in said.findings}) == (0, {"unknown"})
+    assert (said.code, {finding["severity"] for finding in said.findings}) == (0, {"unknown"})
 
 
 # Each row: what is changed, which check must say so, how, and where.
@@ -143,7 +143,7 @@ def test_each_fault_of_a_request_is_found(
     base = legacy() if check in ("request-lifecycle",) else continuous()
     said = doctor("--offline", config=spoiled(base, change))
     found = said.of(check, severity)
-    assert any(where in one["path"] for one in found), said.findings
+    assert any(where in finding["path"] for finding in found), said.findings
     assert said.code == (1 if said.errors else 0)
     assert severity != "error" or said.code == 1
 
@@ -179,7 +179,7 @@ def test_each_fault_of_the_parameters_is_found(
     doctor: Doctor, change: Change, check: str, severity: str, where: str
 ) -> None:
     said = doctor("--offline", config=legacy(), provisioning=spoiled(provisioning(), change))
-    assert any(where in one["path"] for one in said.of(check, severity)), said.findings
+    assert any(where in finding["path"] for finding in said.of(check, severity)), said.findings
     assert said.code == (1 if said.errors else 0)
     assert severity != "error" or said.code == 1
 
@@ -231,7 +231,7 @@ def test_every_finding_is_told_not_only_the_first(doctor: Doctor) -> None:
         at(*GPU, "InstanceType", value="ml.x"),
     )
     said = doctor("--offline", config=request, provisioning=spoiled(provisioning(), at("controller_group", value="x")))
-    paths = " ".join(one["path"] for one in said.errors)
+    paths = " ".join(error["path"] for error in said.errors)
     for part in ("ClusterName", "[0].ThreadsPerCore", "[2].InstanceType", "controller_group", "[0].InstanceGroupName"):
         assert part in paths
     assert said.code == 1
@@ -248,6 +248,6 @@ def test_of_very_many_faults_of_a_kind_200_are_told_and_the_others_counted(docto
 
 def test_errors_come_first(doctor: Doctor) -> None:
     request = spoiled(legacy(), at("NodeRecovery", value="None"), at("ClusterName", value="_"))
-    order = [one["severity"] for one in doctor("--offline", config=request).findings]
+    order = [finding["severity"] for finding in doctor("--offline", config=request).findings]
     assert order == sorted(order, key=["error", "warning", "unknown"].index)
     assert set(order) == {"error", "warning", "unknown"}

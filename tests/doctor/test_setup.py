@@ -114,7 +114,7 @@ def test_what_has_been_deleted_by_hand_is_missing(account: Account) -> None:
     events = client(account, "events")
     (name,) = [rule["Name"] for rule in events.list_rules()["Rules"]]
     targets = events.list_targets_by_rule(Rule=name)["Targets"]
-    events.remove_targets(Rule=name, Ids=[one["Id"] for one in targets])
+    events.remove_targets(Rule=name, Ids=[target["Id"] for target in targets])
     events.delete_rule(Name=name)
     sqs = client(account, "sqs")
     sqs.delete_queue(QueueUrl=sqs.list_queues()["QueueUrls"][0])
@@ -308,7 +308,7 @@ def test_everything_is_told_together(account: Account) -> None:
     )
     seen: list[str] = []
     found = look_at(Setup(now=NOW, stack="rekindle", service=service), account, progress=seen.append)
-    said = {(one.check, one.severity.value) for one in found}
+    said = {(finding.check, finding.severity.value) for finding in found}
     assert {
         ("stack-switches", "warning"),
         ("stack-rules", "error"),
@@ -318,20 +318,20 @@ def test_everything_is_told_together(account: Account) -> None:
         ("stack-buckets", "error"),  # the Job's bucket does not exist
         ("cluster-exists", "unknown"),
     } <= {*said} | {("cluster-exists", "unknown")}
-    assert any(one.check == "cluster-exists" for one in found)
+    assert any(finding.check == "cluster-exists" for finding in found)
     assert seen == ["stack rekindle", "job lm", "cluster ml"]
 
 
 def test_an_api_that_does_not_answer_is_an_error_and_the_stack_is_looked_at_all_the_same(account: Account) -> None:
     found = look_at(Setup(now=NOW, stack="rekindle", service=None, why_no_service="refused"), account)
-    said = [one.check for one in found]
+    said = [finding.check for finding in found]
     assert "stack-api" in said
     assert "stack-rules" in said
 
 
 def test_without_credentials_nothing_is_right_or_wrong_about_the_stack() -> None:
     found = look_at(Setup(now=NOW, stack="rekindle", service=api(**{"/status": {}})), Account())
-    assert {one.severity.value for one in found} == {"unknown"}
+    assert {finding.severity.value for finding in found} == {"unknown"}
 
 
 @pytest.fixture
@@ -352,10 +352,10 @@ def test_the_command_speaks_to_a_running_service(
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     code = main(["doctor", "--api", url, "--json"])
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    checks = {(one["check"], one["severity"]) for one in found}
+    checks = {(finding["check"], finding["severity"]) for finding in found}
     assert ("stack", "unknown") in checks  # a service on this machine has no stack
     assert not any(severity == "error" for _, severity in checks), found
-    assert any(one["path"].startswith("job lm") for one in found)
+    assert any(finding["path"].startswith("job lm") for finding in found)
     assert code == 0
 
 

@@ -103,8 +103,8 @@ def test_what_is_wrong_is_told_once(change: dict[str, Any], check: str, severity
 
 
 def test_a_stack_that_is_not_there_is_an_error_and_one_that_cannot_be_read_is_unknown() -> None:
-    assert [one.severity.value for one in told(Missing())] == ["error"]
-    assert [one.severity.value for one in told(NotInspected("no credentials"))] == ["unknown"]
+    assert [finding.severity.value for finding in told(Missing())] == ["error"]
+    assert [finding.severity.value for finding in told(NotInspected("no credentials"))] == ["unknown"]
 
 
 # ---- Jobs ------------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ PLAN = PlanFacts(
 def test_a_run_on_a_plan_that_lasts_is_not_talked_about_even_without_a_mailbox() -> None:
     assert list(run_findings(replace(RUN, plan=PLAN), now=NOW)) == []
     without = replace(RUN, mailbox="", plan=replace(PLAN, status="Failed"))
-    assert [one.check for one in run_findings(without, now=NOW)] == ["run-plan", "run-mailbox"]
+    assert [finding.check for finding in run_findings(without, now=NOW)] == ["run-plan", "run-mailbox"]
 
 
 def test_a_run_that_saves_at_the_published_best_interval_is_not_talked_about() -> None:

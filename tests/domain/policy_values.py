@@ -8,22 +8,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from chalicelib.domain.policy.fields import (
+from chalicelib.domain.policy.fields import FieldSpec, Rows, specs
+from chalicelib.domain.policy.kinds import (
     Count,
     Exactly,
-    FieldSpec,
     Flag,
     Kind,
     Number,
     OneOf,
     OrNone,
-    Rows,
     Seconds,
     SecondsList,
     SomeOf,
     Text,
     TimeOfDay,
-    specs,
 )
 from chalicelib.domain.policy.playbook_overrides import PlaybookTable
 from chalicelib.domain.policy.playbooks import Deadline, Response
@@ -65,7 +63,7 @@ def values(kind: Kind[Any]) -> st.SearchStrategy[Any]:
         case PlaybookTable():
             row = st.fixed_dictionaries({"tries": st.none() | st.integers(0, 100)})
             told = st.just({"response": Response.TELL.value, "deadline": Deadline.FULL.value})
-            return st.dictionaries(st.sampled_from([one.value for one in FaultClass]), row | told)
+            return st.dictionaries(st.sampled_from([fault.value for fault in FaultClass]), row | told)
         case _:
             return records(kind.record)  # type: ignore[attr-defined]  # a Group
 

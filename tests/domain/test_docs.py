@@ -14,7 +14,7 @@ from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.rollback import rewind_steps, skip_window
+from chalicelib.domain.resume.rollback import rewind_steps, skip_window
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import incident
 from tests.domain.tables.test_loss_tables import LOSS_TABLE

@@ -9,8 +9,8 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
-from chalicelib.domain.run.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
-from chalicelib.domain.run.resume_point import mark_abandoned
+from chalicelib.domain.resume.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
+from chalicelib.domain.resume.resume_point import mark_abandoned
 
 T0 = datetime(2031, 1, 1, tzinfo=UTC)
 
@@ -32,20 +32,20 @@ def test_each_elder_comes_before_the_first_attempt_of_the_job() -> None:
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:
     found = (saved(90, "c"), saved(61, "a"), saved(60, "a"), saved(50, "a"), saved(70, "stranger"))
-    assert [one.step for one in on_its_line(found, {"a"}, Known(60))] == [90, 60, 50, 70]
-    assert [one.step for one in on_its_line(found, {"a"}, Known(1))] == [90, 70]
+    assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(60))] == [90, 60, 50, 70]
+    assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(1))] == [90, 70]
 
 
 def test_where_no_step_is_known_none_of_theirs_can_be_used() -> None:
     found = on_its_line((saved(60, "a"), saved(5, "c")), {"a"}, Unknown("no heartbeat"))
-    assert [bool(one.problems) for one in found] == [True, False]
+    assert [bool(checkpoint.problems) for checkpoint in found] == [True, False]
 
 
 def test_what_was_saved_while_an_earlier_jobs_loss_was_bad_has_a_problem() -> None:
     """Its own Incident knows; the Job that continues it has none of its own that would."""
     bad = (Stretch(attempt="a", from_step=60, to_step=80), Stretch(attempt="b", from_step=90))
     found = (saved(90, "b"), saved(80, "a"), saved(79, "a"), saved(60, "a"), saved(59, "a"), saved(89, "b"))
-    assert [one.step for one in marked_bad_steps(found, bad) if one.problems] == [90, 79, 60]
+    assert [checkpoint.step for checkpoint in marked_bad_steps(found, bad) if checkpoint.problems] == [90, 79, 60]
 
 
 def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
@@ -59,7 +59,7 @@ def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
 def test_a_later_attempt_that_went_back_leaves_the_elders_line_too() -> None:
     attempts = (*numbered_before([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
     marked = mark_abandoned((saved(60, "a"), saved(40, "a")), attempts)
-    assert [bool(one.problems) for one in marked] == [True, False]
+    assert [bool(checkpoint.problems) for checkpoint in marked] == [True, False]
 
 
 def test_an_attempt_that_ended_while_it_started_has_made_no_step() -> None:

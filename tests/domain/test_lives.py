@@ -36,7 +36,7 @@ def test_a_new_life_behind_the_step_of_the_stall_is_watched_and_not_stopped(phas
     again = seen(view(step=62, heartbeat_at=NOW, life=1))
     asked_at = NOW - 30 * MINUTE if phase is Phase.STOPPING else None
     decision = look(incident(phase, FaultClass.HANG, **HELD, stop_asked_at=asked_at), again)
-    assert not any(isinstance(one, StopJob) for one in decision.actions), decision.rule
+    assert not any(isinstance(action, StopJob) for action in decision.actions), decision.rule
     assert decision.incident.phase is Phase.HOLDING, decision.rule
     past = seen(view(step=103, heartbeat_at=NOW, life=1))
     assert look(decision.incident, past).rule == "healed"

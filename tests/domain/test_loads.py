@@ -76,7 +76,7 @@ def test_two_deaths_that_name_no_damage_only_pass_the_checkpoint_over(reason: st
     """A bug in the first batch after it kills there as well."""
     before = case(1)
     decision = look(before, seen(died(before, reason), next_number=9, **BOTH))
-    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
+    assert not any(isinstance(action, QuarantineCheckpoint) for action in decision.actions)
     assert decision.incident.resubmission.excluded_checkpoints == (NEWEST.manifest,)
     assert decision.incident.resubmission.quarantined == ()
 
@@ -107,7 +107,7 @@ def from_another(step: int) -> Any:
 @pytest.mark.parametrize(("step", "is_proven"), [(85, False), (91, False), (92, True)])
 def test_it_is_quarantined_once_another_one_has_passed_the_step_they_died_at(step: int, is_proven: bool) -> None:
     decision = from_another(step)
-    marks = [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)]
+    marks = [action.root for action in decision.actions if isinstance(action, QuarantineCheckpoint)]
     assert marks == ([NEWEST.root] if is_proven else [])
     assert decision.incident.resubmission.quarantined == ((NEWEST.manifest,) if is_proven else ())
 

@@ -30,7 +30,7 @@ def test_a_run_that_moves_again_is_not_stopped_whatever_it_answered(outcome: str
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
     moving = view(step=103, heartbeat_at=NOW - 50 * SECOND)
     decision = look(asked, seen(moving, reply=ANSWERED[outcome]))
-    assert not any(isinstance(one, StopJob) for one in decision.actions)
+    assert not any(isinstance(action, StopJob) for action in decision.actions)
     assert (decision.rule, decision.incident.phase) == ("heal.confirm", Phase.CHECKPOINTING)
     two_heartbeats_on = seen(view(step=106, heartbeat_at=NOW - 29 * SECOND))
     assert look(decision.incident, two_heartbeats_on).rule == "healed"
@@ -39,13 +39,13 @@ def test_a_run_that_moves_again_is_not_stopped_whatever_it_answered(outcome: str
 def test_a_run_that_stands_still_is_stopped_by_the_same_answer() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
     decision = look(asked, seen(view(step=100, heartbeat_at=NOW), reply=ANSWERED["cannot"]))
-    assert any(isinstance(one, StopJob) for one in decision.actions)
+    assert any(isinstance(action, StopJob) for action in decision.actions)
 
 
 def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
     decision = look(asked, seen(view(step=103, heartbeat_at=NOW, work="stalled"), reply=ANSWERED["cannot"]))
-    assert any(isinstance(one, StopJob) for one in decision.actions)
+    assert any(isinstance(action, StopJob) for action in decision.actions)
 
 
 def test_a_new_attempt_whose_heartbeat_still_says_stalled_is_asked_to_save() -> None:
@@ -163,7 +163,7 @@ def test_a_run_that_finishes_poisoned_is_a_persons(what: AttemptView) -> None:
     bad = signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, step=100)
     decision = look(incident(), seen(what, new_signals=(bad,)))
     assert (decision.rule, decision.incident.phase) == ("ended.finished_poisoned", Phase.HANDED_OVER)
-    assert not any(isinstance(one, StopJob) for one in decision.actions)
+    assert not any(isinstance(action, StopJob) for action in decision.actions)
 
 
 # --- what its answer shows ------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_a_run_that_saves_past_the_step_it_hung_at_moves_though_its_heartbeats_a
     decision = look(asked, seen(late, reply=saved_at(113)))
     assert (decision.rule, decision.actions) == ("heal.saved", ())
     at_the_same_step = look(asked, seen(late, reply=saved_at(100)))
-    assert any(isinstance(one, StopJob) for one in at_the_same_step.actions)
+    assert any(isinstance(action, StopJob) for action in at_the_same_step.actions)
 
 
 def test_it_is_closed_with_a_word_where_no_heartbeat_ever_comes() -> None:

@@ -75,7 +75,7 @@ def test_no_run_is_stopped_for_a_node_that_was_rebooted_since(phase: Phase) -> N
         view(AttemptStatus.RUNNING, name=name), nodes=Known(NodesSeen(facts=(facts(**BOOTED),))), new_signals=(late,)
     )
     decision = look(case, what)
-    assert not any(isinstance(one, StopJob) for one in decision.actions)
+    assert not any(isinstance(action, StopJob) for action in decision.actions)
     assert decision.incident.phase in (Phase.STOPPED, Phase.VERIFYING)
 
 
@@ -124,7 +124,7 @@ def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase
     )
     decision = look(case, seen(view(AttemptStatus.RUNNING)))
     assert decision.rule == rule
-    assert not any(isinstance(one, StopJob) for one in decision.actions)
+    assert not any(isinstance(action, StopJob) for action in decision.actions)
 
 
 @pytest.mark.parametrize(

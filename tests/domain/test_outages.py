@@ -42,7 +42,7 @@ def waits(case: Incident, what: Observation, span: timedelta) -> tuple[Incident,
     now, told = NOW, []
     while case.is_open and now < NOW + span:
         decision = decide(case, dataclasses.replace(what, observed_at=now), now=now, policy=DEFAULT_POLICY)
-        told += [one for one in decision.actions if isinstance(one, Notify)]
+        told += [action for action in decision.actions if isinstance(action, Notify)]
         case = decision.incident
         now += max(decision.look_again_in or timedelta(0), timedelta(seconds=1))
     return case, told
@@ -50,8 +50,8 @@ def waits(case: Incident, what: Observation, span: timedelta) -> tuple[Incident,
 
 def pages(told: list[Notify]) -> int:
     """How many; beside them a run that is known to be down is told once before (domain/run/down.py)."""
-    assert [one.title for one in told if one.severity is not Severity.PAGE] in ([], ["lm: still down"])
-    return sum(one.severity is Severity.PAGE for one in told)
+    assert [notice.title for notice in told if notice.severity is not Severity.PAGE] in ([], ["lm: still down"])
+    return sum(finding.severity is Severity.PAGE for finding in told)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,8 +14,8 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.run.resume_point import choose_resume_point
-from chalicelib.domain.run.rollback import account_rollback, data_rollbacks, onset_to_precede
+from chalicelib.domain.resume.resume_point import choose_resume_point
+from chalicelib.domain.resume.rollback import account_rollback, data_rollbacks, onset_to_precede
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, decide, incident, look, seen, signal, view
 
@@ -42,8 +42,8 @@ def test_a_checkpoint_of_the_update_before_the_first_bad_loss_is_not_resumed_fro
 
 def test_a_checkpoint_that_its_monitor_held_for_poisoned_is_never_chosen() -> None:
     held = tuple(
-        dataclasses.replace(one, problems=("a value that is not finite had been seen",)) if one.step > 97 else one
-        for one in POINTS
+        dataclasses.replace(point, problems=("a value that is not finite had been seen",)) if point.step > 97 else point
+        for point in POINTS
     )
     assert resumes_at(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), held) == 97
 
@@ -99,8 +99,8 @@ def ended(case: Incident) -> Observation:
 
 def test_a_run_that_is_not_finite_from_its_first_step_on_condemns_what_it_resumed_from() -> None:
     decision = look(went_bad_again(91), ended(went_bad_again(91)))
-    marked = [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)]
-    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    marked = [action.root for action in decision.actions if isinstance(action, QuarantineCheckpoint)]
+    (start,) = [action for action in decision.actions if isinstance(action, ResubmitJob)]
     assert marked == ["s3://b/lm/90"]
     assert start.resume_step == Known(50)
     assert start.skips == ()
@@ -138,8 +138,8 @@ def test_a_trainer_that_loads_something_newer_than_its_plan_names_has_not_tried_
     case = went_bad_again(99)
     what = dataclasses.replace(view(AttemptStatus.STOPPED, name="lm-r2", step=99), first_step=Known(99))
     decision = look(case, seen(what, next_number=3, checkpoints=Known((checkpoint(98), *POINTS[-2:]))))
-    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
-    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert not any(isinstance(action, QuarantineCheckpoint) for action in decision.actions)
+    (start,) = [action for action in decision.actions if isinstance(action, ResubmitJob)]
     assert start.resume_step == Known(90)
     assert start.skips == (), "the checkpoint that it loaded is to blame, not the data"
 
@@ -149,7 +149,7 @@ def test_of_two_checkpoints_of_one_step_the_one_that_was_loaded_is_condemned() -
     case = went_bad_again(91)
     what = dataclasses.replace(view(AttemptStatus.STOPPED, name="lm-r2", step=95), first_step=Known(91))
     after = look(case, seen(what, next_number=3, checkpoints=Known((given, other)))).incident
-    assert [(one.attempt, one.from_step) for one in after.loss.stretches] == [("lm", 90)]
+    assert [(stretch.attempt, stretch.from_step) for stretch in after.loss.stretches] == [("lm", 90)]
 
 
 def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:
@@ -157,13 +157,13 @@ def test_what_is_condemned_is_marked_also_where_the_budget_is_spent() -> None:
     spent = went_bad_again(91, fruitless_before=DEFAULT_POLICY.budgets.max_no_progress)
     decision = look(spent, ended(spent))
     assert decision.incident.phase is Phase.HANDED_OVER
-    assert [one.root for one in decision.actions if isinstance(one, QuarantineCheckpoint)] == ["s3://b/lm/90"]
+    assert [action.root for action in decision.actions if isinstance(action, QuarantineCheckpoint)] == ["s3://b/lm/90"]
 
 
 def test_a_run_that_goes_bad_where_the_data_are_bad_condemns_nothing() -> None:
     decision = look(went_bad_again(100), ended(went_bad_again(100)))
-    assert not any(isinstance(one, QuarantineCheckpoint) for one in decision.actions)
-    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    assert not any(isinstance(action, QuarantineCheckpoint) for action in decision.actions)
+    (start,) = [action for action in decision.actions if isinstance(action, ResubmitJob)]
     assert start.resume_step == Known(90)
     assert start.skips != ()
 
@@ -202,7 +202,7 @@ def test_one_printed_nan_stops_nothing_and_is_told_in_the_end() -> None:
     what = seen(view(step=None), new_signals=(printed(100),), checkpoints=Known(POINTS))  # type: ignore[arg-type]
     while case.is_open:
         decision = decide(case, dataclasses.replace(what, observed_at=now), now=now, policy=DEFAULT_POLICY)
-        assert not any(isinstance(one, StopJob) for one in decision.actions), decision.rule
+        assert not any(isinstance(action, StopJob) for action in decision.actions), decision.rule
         case, what = decision.incident, dataclasses.replace(what, new_signals=())
         rules.append(decision.rule)
         now += decision.look_again_in or timedelta(0)
@@ -241,7 +241,7 @@ def test_a_count_of_bad_values_of_a_run_without_a_heartbeat_is_believed() -> Non
 def test_a_run_that_printed_a_nan_and_died_is_not_resumed_behind_it() -> None:
     what = view(AttemptStatus.FAILED, step=103, failure_reason="AlgorithmError: exit code 1")
     decision = look(incident(), seen(what, new_signals=(printed(99),), checkpoints=Known(POINTS)))  # type: ignore[arg-type]
-    (start,) = [one for one in decision.actions if isinstance(one, ResubmitJob)]
+    (start,) = [action for action in decision.actions if isinstance(action, ResubmitJob)]
     assert start.resume_step == Known(97)
 
 
@@ -270,8 +270,8 @@ def test_the_newest_good_step_stands_for_an_onset_that_nothing_names_until_somet
     old = view(step=54, loss_state="finite", loss_health="ok", heartbeat_at=NOW - 20 * MINUTE)
     first = look(incident(), seen(old, new_signals=(counted,), checkpoints=Known(POINTS))).incident
     assert (first.loss.onset_step, first.loss.is_onset_later) == (Known(54), True)
-    assert [one.from_step for one in first.loss.stretches] == [53]
+    assert [stretch.from_step for stretch in first.loss.stretches] == [53]
     now = view(step=150, loss_state="nan", loss_health="non_finite", onset_step=99)
     named = look(first, seen(now, checkpoints=Known(POINTS))).incident
     assert (named.loss.onset_step, named.loss.is_onset_later) == (Known(99), False)
-    assert [one.from_step for one in named.loss.stretches] == [98]
+    assert [stretch.from_step for stretch in named.loss.stretches] == [98]

@@ -185,9 +185,9 @@ def test_one_document_is_laid_over_another_group_by_group() -> None:
 
 def test_a_playbook_keeps_what_a_row_leaves_out_and_bad_pairs_are_refused() -> None:
     row = read({"playbooks": {"hang": {"tries": 2}}}).playbooks
-    before = {one.fault: one for one in DEFAULT_POLICY.playbooks}
+    before = {playbook.fault: playbook for playbook in DEFAULT_POLICY.playbooks}
     changed = [one for one in row if one != before[one.fault]]
-    assert [(one.fault, one.tries, one.source) for one in changed] == [("hang", 2, "policy document")]
+    assert [(row.fault, row.tries, row.source) for row in changed] == [("hang", 2, "policy document")]
     assert changed[0].response is before[changed[0].fault].response
     assert refused({"playbooks": {"hang": {"deadline": "none"}}}).field == "playbooks.hang.deadline"
     assert refused({"playbooks": {"hang": {"response": "watch_then_roll_back"}}}).field == "playbooks.hang.response"

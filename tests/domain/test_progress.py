@@ -31,7 +31,7 @@ def verifying(fault: FaultClass = FaultClass.SOFTWARE_CRASH, **more: Any) -> Inc
 
 def test_a_run_that_begins_far_below_its_resume_step_is_paged_at_once() -> None:
     decision = look(verifying(), seen(view(name="lm-r2", step=5, first_step=Known(1))))
-    (told,) = [one for one in decision.actions if isinstance(one, Notify)]
+    (told,) = [action for action in decision.actions if isinstance(action, Notify)]
     assert (decision.rule, told.severity) == ("verify.plan_ignored", Severity.PAGE)
 
 
@@ -61,7 +61,7 @@ def test_a_person_is_asked_before_step_0_where_checkpoints_were_known() -> None:
 
 def test_a_run_that_never_had_any_begins_as_it_always_did() -> None:
     decision = look(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), about_to_start())
-    assert any(isinstance(one, ResubmitJob) for one in decision.actions)
+    assert any(isinstance(action, ResubmitJob) for action in decision.actions)
 
 
 # --- budgets --------------------------------------------------------------------------------------------------------

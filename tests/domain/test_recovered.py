@@ -16,8 +16,8 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.run.load_failures import condemned
-from chalicelib.domain.run.rollback import onset_to_precede
+from chalicelib.domain.resume.load_failures import condemned
+from chalicelib.domain.resume.rollback import onset_to_precede
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, UNSEEN, incident, look, seen, signal, view
 
@@ -80,7 +80,7 @@ def test_steps_that_cannot_be_seen_are_told_of_once_for_each_attempt() -> None:
     case = incident(Phase.VERIFYING, seen_as=f"lm-r2:{AttemptStatus.RUNNING}", seen_since=NOW - timedelta(minutes=6))
     what = seen(view(name="lm-r2", step=None))
     told = look(case, what)
-    assert [one.severity for one in told.actions if isinstance(one, Notify)] == [Severity.WARNING]
+    assert [action.severity for action in told.actions if isinstance(action, Notify)] == [Severity.WARNING]
     again = look(told.incident, what)
     assert (again.rule, again.actions) == ("verify.blind", ())
 
@@ -94,7 +94,7 @@ def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
     unread = seen(view(is_heartbeat_unread=True, step=None), reply=UNSEEN)
     told = look(asked, unread)
     assert told.rule == "hang.unread"
-    assert not any(isinstance(one, StopJob) for one in told.actions)
+    assert not any(isinstance(action, StopJob) for action in told.actions)
     assert asked.halt.ask is not None
     stuck = dataclasses.replace(
         asked,
@@ -105,7 +105,7 @@ def test_a_stall_is_not_acted_on_while_its_heartbeat_cannot_be_read() -> None:
     waited = dataclasses.replace(
         stuck, evidence=dataclasses.replace(stuck.evidence, evidence_since=NOW - timedelta(hours=1))
     )
-    assert any(isinstance(one, StopJob) for one in look(waited, unread).actions)
+    assert any(isinstance(action, StopJob) for action in look(waited, unread).actions)
 
 
 def test_a_stall_is_not_acted_on_where_it_and_the_newest_heartbeat_are_old() -> None:
@@ -177,7 +177,7 @@ def test_a_stall_is_not_acted_on_once_the_run_has_reported_that_it_moves_again()
     old = seen(view(step=44, heartbeat_at=NOW - timedelta(minutes=9)), reply=UNSEEN)
     held = look(stuck, old)
     assert held.rule == "hang.unread"
-    assert not any(isinstance(one, StopJob) for one in held.actions)
+    assert not any(isinstance(action, StopJob) for action in held.actions)
     for case, what in (
         (dataclasses.replace(stuck, signals=(*stuck.signals, signal(at=NOW - timedelta(seconds=1)))), old),
         (stuck, seen(view(work="stalled", heartbeat_at=NOW), reply=UNSEEN)),
@@ -214,6 +214,6 @@ def test_an_end_that_is_announced_for_another_day_is_told_and_nothing_else() -> 
 
     far = announced(timedelta(days=9))
     assert (far.rule, far.incident.phase) == ("notice.far_off", Phase.STOPPED)
-    assert [one.severity for one in far.actions if isinstance(one, Notify)] == [Severity.WARNING]
+    assert [action.severity for action in far.actions if isinstance(action, Notify)] == [Severity.WARNING]
     near = announced(timedelta(minutes=50))
     assert near.rule == "playbook.checkpoint"

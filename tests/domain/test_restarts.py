@@ -110,7 +110,7 @@ def test_half_of_the_budget_is_a_warning_and_all_of_it_a_person(count: int, rule
     case = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, target_step=Known(100))
     decision = look(case, what)
     assert decision.rule == rule
-    told = [one for one in decision.actions if isinstance(one, Notify) and "restarts often" in one.title]
+    told = [action for action in decision.actions if isinstance(action, Notify) and "restarts often" in action.title]
     assert bool(told) is is_warned
     if rule == "budget.restarts":
         assert "85 to 91, 90 to ?" in decision.reason

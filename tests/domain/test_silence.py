@@ -46,8 +46,8 @@ def test_no_run_is_stopped_for_silence_alone(claim: Signal) -> None:
     what = seen(view(step=None), new_signals=(claim,))
     while case.is_open:
         decision = decide(case, dataclasses.replace(what, observed_at=now), now=now, policy=DEFAULT_POLICY)
-        assert not any(isinstance(one, StopJob) for one in decision.actions), decision.rule
-        told += [one.severity for one in decision.actions if isinstance(one, Notify)]
+        assert not any(isinstance(action, StopJob) for action in decision.actions), decision.rule
+        told += [action.severity for action in decision.actions if isinstance(action, Notify)]
         case, what = decision.incident, dataclasses.replace(what, new_signals=())
         now += decision.look_again_in or timedelta(0)
     assert told == [Severity.WARNING, Severity.INFO]
@@ -87,7 +87,7 @@ def lost(phase: Phase = Phase.HOLDING) -> Any:
 def test_many_nodes_that_are_lost_at_once_are_the_networks_or_the_controllers(count: int, is_suspect: bool) -> None:
     decision = look_at(lost(), down(count))
     assert (decision.rule == "node.cordon") is is_suspect
-    assert any(isinstance(one, CordonNode) for one in decision.actions) is is_suspect
+    assert any(isinstance(action, CordonNode) for action in decision.actions) is is_suspect
     if not is_suspect:
         assert decision.rule == "node.many_down"
 
@@ -101,7 +101,7 @@ def test_a_node_that_is_well_when_its_turn_comes_is_given_back_untouched() -> No
     back = observed(node_view(node_looks.drained(), load=ROOM))
     decision = look_at(lost(Phase.DRAINING), back)
     assert decision.rule == "node.untouched"
-    assert [type(one).__name__ for one in decision.actions] == ["UncordonNode"]
+    assert [type(action).__name__ for action in decision.actions] == ["UncordonNode"]
 
 
 def test_a_node_that_is_still_down_when_its_turn_comes_is_repaired() -> None:

@@ -60,7 +60,7 @@ ROWS: list[tuple[str, Incident, Any, Policy, str]] = [
 def test_when_a_job_is_made_smaller(incident: Incident, seen: Any, policy: Policy, rule: str) -> None:
     decision = decided(incident, sees(seen), policy)
     assert decision.rule == rule, decision.reason
-    assert any(isinstance(one, ResizeJob) for one in decision.actions) is (rule == "verify.smaller")
+    assert any(isinstance(action, ResizeJob) for action in decision.actions) is (rule == "verify.smaller")
 
 
 def test_it_is_told_and_remembered() -> None:
@@ -84,7 +84,7 @@ def test_it_is_told_and_remembered() -> None:
 def test_what_became_of_it(done: Done, rule: str, actions: list[str]) -> None:
     results = (ActionResult(action="ResizeJob", done=done, detail="--ntasks-per-node"),)
     decision = decided(waiting(**ASKED), sees(view(), results=results), HALF)
-    assert (decision.rule, [type(one).__name__ for one in decision.actions]) == (rule, actions)
+    assert (decision.rule, [type(action).__name__ for action in decision.actions]) == (rule, actions)
 
 
 @pytest.mark.parametrize(

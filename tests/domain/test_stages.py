@@ -15,5 +15,5 @@ def test_a_stack_is_the_stage_that_it_was_deployed_as(stage: str) -> None:
 
 def test_every_run_belongs_to_exactly_one_stage() -> None:
     stages = ("prod", "dev", "staging")
-    for tags in ({}, {"rekindle:stage": ""}, *({"rekindle:stage": one} for one in stages)):
-        assert [one for one in stages if owner_of(tags) == one] == [tags.get("rekindle:stage") or "prod"]
+    for tags in ({}, {"rekindle:stage": ""}, *({"rekindle:stage": stage} for stage in stages)):
+        assert [stage for stage in stages if owner_of(tags) == stage] == [tags.get("rekindle:stage") or "prod"]

@@ -62,7 +62,9 @@ def test_news_is_told_once_in_every_phase_whatever_fault_leads(phase: Phase, fau
         if not decision.incident.is_open or decision.incident.attempt != case.attempt:
             break
         decision = look(decision.incident, here(case, news(fault, case, number=number)))
-        again = [one for one in decision.actions if isinstance(one, Notify) and one.title.endswith(f": {fault}")]
+        again = [
+            action for action in decision.actions if isinstance(action, Notify) and action.title.endswith(f": {fault}")
+        ]
         assert again == [], decision.rule
 
 
@@ -77,7 +79,7 @@ def test_alerts_of_two_kinds_that_name_no_fault_are_two_pieces_of_news() -> None
     case = incident(Phase.CHECKPOINTING, F.HANG)
     alarm = dataclasses.replace(news(F.UNCLEAR, case), kind=SignalKind.ALARM, summary="an alarm")
     decision = look(case, here(case, news(F.UNCLEAR, case), alarm))
-    titles = [one.title for one in decision.actions if isinstance(one, Notify)]
+    titles = [action.title for action in decision.actions if isinstance(action, Notify)]
     assert titles == ["lm: unclear", "lm: unclear"]
 
 
@@ -97,7 +99,7 @@ def test_what_is_left_for_people_to_do_is_told_at_the_end() -> None:
     case = incident(Phase.OPEN, F.THROUGHPUT_DROP, conclusion="the same rank is slow in each attempt")
     closed = _closed(case)
     assert closed.rule == "playbook.notified"
-    assert ["the same rank is slow" in one.text for one in closed.actions if isinstance(one, Notify)] == [True]
+    assert ["the same rank is slow" in action.text for action in closed.actions if isinstance(action, Notify)] == [True]
 
 
 def test_what_a_policy_only_tells_is_told_beside_another_fault() -> None:
@@ -105,7 +107,7 @@ def test_what_a_policy_only_tells_is_told_beside_another_fault() -> None:
     case = incident(Phase.STOPPING, F.HANG)
     spike = signal(F.LOSS_SPIKE, kind=SignalKind.LOSS_SPIKE, attempt="lm", at=NOW)
     decision = look(case, here(case, spike), policy)
-    assert [one.title for one in decision.actions if isinstance(one, Notify)] == ["lm: loss_spike"]
+    assert [action.title for action in decision.actions if isinstance(action, Notify)] == ["lm: loss_spike"]
     assert look(decision.incident, here(case, spike), policy).actions == decision.actions[:-1]
 
 
@@ -115,4 +117,4 @@ def test_what_the_heartbeat_denies_is_not_told() -> None:
     spike = signal(F.LOSS_SPIKE, kind=SignalKind.LOSS_SPIKE, attempt="lm", at=NOW)
     well = view(name="lm", step=95, heartbeat_at=NOW, loss_health="ok", loss_state="finite")
     decision = look(case, seen(well, new_signals=(spike,)), policy)
-    assert [one for one in decision.actions if isinstance(one, Notify)] == []
+    assert [action for action in decision.actions if isinstance(action, Notify)] == []

@@ -63,7 +63,7 @@ def test_a_strong_verdict_on_the_ranks_is_left_open_for_as_long_as_reports_may_b
         signals=(signal(at=NOW - MINUTE, evidence={"step": 100, "limit_s": limit_s}),),
     )
     decision = look(case, seen(view(heartbeat_at=NOW, work="stalled")))
-    assert any(isinstance(one, StopJob) for one in decision.actions) is is_stopped, decision.reason
+    assert any(isinstance(action, StopJob) for action in decision.actions) is is_stopped, decision.reason
 
 
 STILL = {"work": "training", "step_s": 2.0}
@@ -97,7 +97,7 @@ def test_a_claim_of_a_lost_node_is_borne_out_by_heartbeats_that_were_written_aft
         target_step=Known(100),
     )
     decision = look(case, seen(view(**heartbeat)))
-    assert any(isinstance(one, StopJob) for one in decision.actions) is is_stopped, decision.reason
+    assert any(isinstance(action, StopJob) for action in decision.actions) is is_stopped, decision.reason
     if not is_stopped:
         assert decision.rule == "defer.confirm"
 
@@ -145,7 +145,7 @@ def test_a_person_waits_the_whole_deadline_for_the_checkpoint_that_was_ordered()
 def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> None:
     heartbeat = view(loss_health="diverging", onset_step=90, judged_step=101, heartbeat_at=NOW, loss_state="finite")
     first = look(incident(), seen(heartbeat))
-    (page,) = (one for one in first.actions if isinstance(one, Notify))
+    (page,) = (action for action in first.actions if isinstance(action, Notify))
     assert (first.incident.phase, page.severity) == (Phase.CHECKPOINTING, Severity.PAGE)
     ask = first.incident.halt.ask
     assert ask is not None
@@ -159,7 +159,7 @@ def test_a_divergence_pages_as_its_checkpoint_is_asked_for_and_only_then() -> No
     )
     last = look(case, seen(heartbeat))
     assert last.rule == "playbook.saved_then_hand_over"
-    assert [one.severity for one in last.actions if isinstance(one, Notify)] == [Severity.WARNING]
+    assert [action.severity for action in last.actions if isinstance(action, Notify)] == [Severity.WARNING]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class FakeHeadNodes:
         doc = self.node_docs.get(cluster)
         if doc is None:
             return Unknown(f"the agent of {cluster} has not reported its nodes yet")
-        return Known(replace(doc, nodes=tuple(replace(one, seen_at=doc.seen_at) for one in doc.nodes)))
+        return Known(replace(doc, nodes=tuple(replace(node, seen_at=doc.seen_at) for node in doc.nodes)))
 
     def order(self, order: Order) -> OrderResult | None:
         answer = self.answers.get(order.token)

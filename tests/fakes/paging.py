@@ -26,16 +26,18 @@ class FakeListings:
         self._registry = registry
 
     def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
-        everything = sorted(self._store.everything(), key=lambda one: (one.opened_at, one.incident_id), reverse=True)
-        chosen = [one for one in everything if _fits(one, wanted)]
+        everything = sorted(
+            self._store.everything(), key=lambda incident: (incident.opened_at, incident.incident_id), reverse=True
+        )
+        chosen = [incident for incident in everything if _fits(incident, wanted)]
         if wanted.is_open is None and wanted.job_id is None:
-            chosen.sort(key=lambda one: not one.is_open)
+            chosen.sort(key=lambda incident: not incident.is_open)
         found, after = _page(chosen, limit, cursor)
         return Page(incidents=tuple(found), cursor=after)
 
     def jobs(self, *, active: bool | None, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         everything = self._registry.list_jobs(limit=1_000_000)[0]
-        chosen = [one for one in everything if active is None or one.active is active]
+        chosen = [job for job in everything if active is None or job.active is active]
         found, after = _page(chosen, limit, cursor)
         return tuple(found), after
 

@@ -15,7 +15,7 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.resume_point import is_attempt_name
+from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob

@@ -39,7 +39,7 @@ def test_a_seed_draws_the_same_history_again_and_another_seed_another(drawn: obj
     assert callable(drawn)
     assert drawn(3) == drawn(3)
     assert drawn(3).failures != drawn(4).failures
-    times = [one.at_s for one in drawn(3).failures]
+    times = [failure.at_s for failure in drawn(3).failures]
     assert times == sorted(times)
     assert 0 <= times[0] <= times[-1] <= drawn(3).wall_s
 
@@ -53,7 +53,7 @@ def test_the_rate_is_the_doctors_and_a_smaller_node_fails_in_proportion() -> Non
 
 def test_half_of_the_504_gpus_failures_are_on_three_nodes() -> None:
     found = lablup(0).failures
-    lasting = [one for one in found if one.lasts]
+    lasting = [failure for failure in found if failure.lasts]
     assert len({one.node for one in lasting}) <= 3
     assert len(lasting) >= len(found) / 2
 
@@ -82,7 +82,10 @@ def test_a_lanl_trace_is_read_with_its_own_times_and_nodes(tmp_path: Path) -> No
     found = dict(histories(tmp_path))
     twenty = found["LANL system 20"]
     assert isinstance(twenty, History)
-    assert [(one.at_s, one.node, one.cause) for one in twenty.failures] == [(0.0, 8, SOFTWARE), (DAY_S, 7, HOST)]
+    assert [(failure.at_s, failure.node, failure.cause) for failure in twenty.failures] == [
+        (0.0, 8, SOFTWARE),
+        (DAY_S, 7, HOST),
+    ]
     assert twenty.nodes == 512
     assert isinstance(found["LANL system 18"], History)
 
@@ -94,7 +97,7 @@ def test_spot_nodes_that_leave_are_interruptions_until_there_are_enough_again(tm
     history = dict(histories(tmp_path))["Bamboo p3-trace"]
     assert isinstance(history, History)
     assert history.nodes == 2
-    assert {one.cause for one in history.failures} == {SPOT}
+    assert {failure.cause for failure in history.failures} == {SPOT}
     last = history.failures[-1]
     assert last.back_at_s is not None
     assert last.back_at_s - last.at_s == pytest.approx(600.0)

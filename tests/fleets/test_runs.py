@@ -108,7 +108,7 @@ def test_failing_twice_as_often_costs_more_in_the_mean(rules: Rules) -> None:
     costs = []
     for mean_s in (800_000.0, 200_000.0, 50_000.0, 12_500.0):
         drawn = [poisson(nodes=64, days=90, mean_s=mean_s, seed=seed) for seed in range(6)]
-        done = [play(one.failures, rules, SETTING, wall_s=one.wall_s) for one in drawn]
+        done = [play(draw.failures, rules, SETTING, wall_s=draw.wall_s) for draw in drawn]
         costs.append(mean_of_plays(rules.name, done, usd_per_gpu_hour=price).gpu_hours_lost)
     assert costs == sorted(costs)
 

@@ -142,11 +142,11 @@ class Stage:
             return incident.fault in faults or any(told)
 
         def ended() -> Incident | None:
-            mine = [one for one in self.incidents() if not one.is_open and is_of(one)]
+            mine = [incident for incident in self.incidents() if not incident.is_open and is_of(incident)]
             wrong = [
-                one
-                for one in mine
-                if one.phase == "handed_over" or (one.resubmission.tries and one.phase != "recovered")
+                incident
+                for incident in mine
+                if incident.phase == "handed_over" or (incident.resubmission.tries and incident.phase != "recovered")
             ]
             if wrong:
                 raise AssertionError(f"the {wrong[0].fault} Incident ended as {wrong[0].phase}: {wrong[0].outcome}")
@@ -166,7 +166,7 @@ class Stage:
         """Oldest first, each as it stands on its own record."""
         store = self.service.look.store
         listed = reversed(store.list_for_job(self.job_id, limit=50))
-        return [store.load(one.incident_id).incident for one in listed]
+        return [store.load(incident.incident_id).incident for incident in listed]
 
     def rules(self, incident: Incident) -> list[str]:
         """The rules that spoke, in order."""
@@ -184,7 +184,7 @@ class Stage:
         """Until every rank of the first attempt has written a report of this kind."""
 
         def ranks() -> set[int]:
-            return {one["rank"] for one in self._messages(f"reports/{self.job_id}") if one["kind"] == kind}
+            return {message["rank"] for message in self._messages(f"reports/{self.job_id}") if message["kind"] == kind}
 
         self.wait(lambda: len(ranks()) == self.ranks, f"all ranks' {kind} reports")
 
@@ -240,13 +240,13 @@ class Stage:
         run_undisturbed(folder, ranks=self.ranks, last=last, skip=skip)
         final = self.attempts()[-1].name
         for rank in range(self.ranks):
-            expected = {one.step: one for one in read_steps(folder, "undisturbed", rank)}
+            expected = {step.step: step for step in read_steps(folder, "undisturbed", rank)}
             for attempt in self.attempts():
                 for one in self.steps(attempt.name, rank):
                     if attempt.name != final and one.step in bad:
                         break
                     assert one == expected[one.step], f"{attempt.name} rank {rank} differs at step {one.step}"
-            mine = [one.step for one in self.steps(final, rank)]
+            mine = [step.step for step in self.steps(final, rank)]
             assert mine == [step for step in sorted(expected) if step >= mine[0]]
             assert _final(self.folder, final, rank) == _final(folder, "undisturbed", rank)
             assert _final(folder, "undisturbed", rank)["step"] == last

@@ -141,6 +141,6 @@ def test_what_the_installed_framework_writes_is_found_and_whole(
         )
         body = (out / largest).read_bytes()
         (out / largest).write_bytes(body[:-1])
-        again = next(one for one in discover_in(out) if one.root == item.root)
+        again = next(checkpoint for checkpoint in discover_in(out) if checkpoint.root == item.root)
         assert again.problems, largest
         (out / largest).write_bytes(body)

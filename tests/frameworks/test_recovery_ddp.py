@@ -25,7 +25,11 @@ def suspects(incident: Incident, kind: str) -> list[tuple[tuple[int, ...], tuple
 def root_at(stage: Stage, step: int) -> str:
     """Where the first attempt's checkpoint of a step lies."""
     first = stage.attempts()[0].name
-    return next(one["root"] for one in stage.checkpoints() if (one["step"], one["attempt"]) == (step, first))
+    return next(
+        checkpoint["root"]
+        for checkpoint in stage.checkpoints()
+        if (checkpoint["step"], checkpoint["attempt"]) == (step, first)
+    )
 
 
 def resumed_at(stage: Stage, number: int) -> int:
@@ -102,12 +106,12 @@ def test_a_poisoned_window_is_watched_rolled_back_and_exactly_its_batches_are_sk
         assert stage.steps(first.name)[-1].step > window.start + 20
         assert resumed_at(stage, 2) <= window.start - 50
         last = stage.finish()
-        consumed = {one.step for one in stage.steps(second.name)}
+        consumed = {step.step for step in stage.steps(second.name)}
         assert set(range(resumed_at(stage, 2) + 1, last + 1)) - consumed == set(window)
         assert [one.resume_root for one in incident.resubmission.tries] == [root_at(stage, resumed_at(stage, 2))]
         stage.assert_as_undisturbed(last, skip=[(window.start, window.stop)], bad=window)
-        before = [float.fromhex(one.loss) for one in stage.steps(first.name) if one.step < window.start]
-        after = [float.fromhex(one.loss) for one in stage.steps(second.name)]
+        before = [float.fromhex(step.loss) for step in stage.steps(first.name) if step.step < window.start]
+        after = [float.fromhex(step.loss) for step in stage.steps(second.name)]
         assert mean(after[-50:]) < 1.2 * mean(before[-50:])
 
 
@@ -137,7 +141,7 @@ def test_an_emergency_checkpoint_in_mid_epoch_is_answered_agreed_upon_and_resume
         for rank in range(2):
             saves = stage.wait(lambda rank=rank: stage.saves("asked", rank), f"rank {rank}'s own word on it")
             assert saves == [{"step": first["step"], "kind": "emergency"}]
-        stage.wait(lambda: not any(one.is_open for one in stage.incidents()), "the order to be closed")
+        stage.wait(lambda: not any(incident.is_open for incident in stage.incidents()), "the order to be closed")
 
         stage.wait_for_step(first["step"] + 10)
         stage.rekindle("resubmit", "asked", "--yes")

@@ -112,7 +112,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def emergencies(home: Path) -> list[int]:
     found = [Manifest.from_json(path.read_bytes()) for path in (home / manifest_prefix()).glob("*.json")]
-    return sorted(one.step for one in found if one.kind is SaveKind.EMERGENCY)
+    return sorted(checkpoint.step for checkpoint in found if checkpoint.kind is SaveKind.EMERGENCY)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

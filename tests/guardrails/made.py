@@ -34,7 +34,9 @@ def policy(base: Policy = DEFAULT_POLICY, **document: Any) -> Policy:
         given = document.get(spec.key)
         value = getattr(read, spec.name)
         if isinstance(spec.kind, Group) and given is not None:
-            fields[spec.name] = {one.name: getattr(value, one.name) for one in specs(type(value)) if one.key in given}
+            fields[spec.name] = {
+                spec.name: getattr(value, spec.name) for spec in specs(type(value)) if spec.key in given
+            }
         elif given is not None:
             fields[spec.name] = value
     return changed(base, **fields)
@@ -53,11 +55,11 @@ def closed_hours(base: Policy = DEFAULT_POLICY) -> Policy:
 
 def harmful(decision: Decision) -> list[Action]:
     """What of it may do harm."""
-    return [one for one in decision.actions if type(one).__name__ in HARMFUL]
+    return [action for action in decision.actions if type(action).__name__ in HARMFUL]
 
 
 def names(decision: Decision) -> list[str]:
-    return [type(one).__name__ for one in decision.actions]
+    return [type(action).__name__ for action in decision.actions]
 
 
 def said(approval: Approval, answer: str = "approved", *, at: datetime = NOW, who: str = "ada", **more: Any) -> Signal:
@@ -78,7 +80,9 @@ def look_on(
     case: Incident, what: Observation, rules: Policy, *, at: datetime = NOW, told: bool = True, **more: Any
 ) -> Decision:
     """One look at `at`; `told`: the question of the look before went out."""
-    results = (ASKED,) if told and any(one.is_pending and not one.notified for one in case.approvals) else ()
+    results = (
+        (ASKED,) if told and any(approval.is_pending and not approval.notified for approval in case.approvals) else ()
+    )
     seen = dataclasses.replace(what, observed_at=at, **({"results": results} if results else {}), **more)
     decision = decide(case, seen, now=at, policy=rules)
     assert decision == decide(case, seen, now=at, policy=rules), "not deterministic"
@@ -86,7 +90,7 @@ def look_on(
 
 
 def open_hold(case: Incident, guard: Guard) -> Hold | None:
-    return next((one for one in case.holds if one.guard is guard and one.until is None), None)
+    return next((hold for hold in case.holds if hold.guard is guard and hold.until is None), None)
 
 
 def only(case: Incident) -> Approval:

@@ -101,7 +101,7 @@ def test_a_storm_of_stale_words_does_not_push_out_what_stops_the_clock() -> None
     assert hold is not None
     assert hold.since == NOW
     assert len(after.incident.holds) <= MAX_HOLDS
-    assert len([one for one in after.incident.holds if one.guard is Guard.STALE]) == MAX_HOLDS - 1
+    assert len([hold for hold in after.incident.holds if hold.guard is Guard.STALE]) == MAX_HOLDS - 1
 
 
 # ---- the breaker -----------------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def test_lifted_and_tripped_again_by_the_very_one_that_was_answered_asks_anew() 
         storm.look()
         storm.look()  # whoever tripped it looks again at once
         waiting = approvals_of(storm.w).pending()
-        held = [one for one in storm.incidents if one.is_open and open_hold(one, Guard.BREAKER)]
-        assert {one["incident"]["incident_id"] for one in waiting} == {one.incident_id for one in held}
+        held = [incident for incident in storm.incidents if incident.is_open and open_hold(incident, Guard.BREAKER)]
+        assert {one["incident"]["incident_id"] for one in waiting} == {incident.incident_id for incident in held}
         last = waiting[-1]  # it looks after the others, when those have tripped it again already
         approvals_of(storm.w).answer(
             last["incident"]["incident_id"], last["approval_id"], answer="approve", who="ada", key=f"k{number}"
@@ -165,7 +165,7 @@ def test_a_person_who_stops_a_whole_fleet_trips_nothing() -> None:
         storm.look()
         w.clock.advance(2 * MINUTE)
     assert not w.registry.switches().breaker.is_open
-    stopping = [one for one in storm.incidents if one.halt.stopped_attempts]
+    stopping = [incident for incident in storm.incidents if incident.halt.stopped_attempts]
     assert len(stopping) == 6
 
 
@@ -260,7 +260,7 @@ def test_a_resubmission_that_leaves_too_few_nodes_is_refused_before_the_run_is_s
     w.orders = dataclasses.replace(w.orders, head_nodes=w.head)
     listed = w.head.nodes("pod")
     assert isinstance(listed, Known)
-    every = [one.name for one in listed.value.nodes]
+    every = [node.name for node in listed.value.nodes]
     run_on = len(w.running[0].nodes)
     for nodes in (every, every[: len(every) - run_on + 1]):
         with pytest.raises(InvalidRequest) as refused:
@@ -292,7 +292,7 @@ def test_an_alert_that_calls_a_moving_run_stuck_stops_nothing_however_often_it_f
         w.intake.receive(alert(w, FaultClass.HANG))
         w.run(10)
     assert w.live == [JOB], w.story()
-    assert {one.outcome for one in w.incidents} == {"healed"}
+    assert {incident.outcome for incident in w.incidents} == {"healed"}
 
 
 def test_an_alert_that_calls_a_stuck_run_stuck_is_acted_upon_once_its_steps_agree() -> None:

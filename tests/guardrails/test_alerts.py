@@ -107,7 +107,7 @@ def said_of(node: str, *, kind: SignalKind = SignalKind.EXTERNAL_ALERT, **more: 
 
 def wanted(*signals: Signal) -> Incident:
     """A node's Incident that has waited for its turn, and would cordon now."""
-    against = finding(FindingKind.HARDWARE, by_platform=any(one.evidence.get("xid") for one in signals))
+    against = finding(FindingKind.HARDWARE, by_platform=any(signal.evidence.get("xid") for signal in signals))
     return node_incident(Phase.HOLDING, memory(findings=(against,), wanted_at=NOW - HOUR), signals=signals)
 
 
@@ -146,10 +146,10 @@ def test_a_run_that_passes_an_alert_on_says_so_and_cordons_nothing_by_the_way(ki
     word = dataclasses.replace(said_of("ip-2", kind=kind), job_id="lm", attempt=running.attempt)
     seen = sees(start(name=running.attempt or ""))
     decision = look_on(dataclasses.replace(running, signals=(word,)), seen, DEFAULT_POLICY)
-    (report,) = [one for one in decision.actions if isinstance(one, ReportNode)]
+    (report,) = [action for action in decision.actions if isinstance(action, ReportNode)]
     is_alert = kind is not SignalKind.NODE_HEALTH
     assert report.evidence.get("alert_only", False) is is_alert
-    assert bool([one for one in harmful(decision) if isinstance(one, CordonNode)]) is not is_alert
+    assert bool([action for action in harmful(decision) if isinstance(action, CordonNode)]) is not is_alert
 
 
 # ---- starts of ours --------------------------------------------------------------------------------------------------

@@ -191,7 +191,10 @@ def test_an_approval_is_over_once_the_run_has_come_well_by_itself() -> None:
     assert (moving.rule, names(moving)) == ("verify.waiting", [])
     assert only(moving.incident).lapsed_at == NOW + MINUTE
     again = look_on(moving.incident, seen(view(name="lm-r2", step=97)), rules, at=NOW + 2 * HOUR)
-    assert (again.rule, [one.approval_id for one in again.incident.approvals]) == ("guard.approval", ["a1", "a2"])
+    assert (again.rule, [approval.approval_id for approval in again.incident.approvals]) == (
+        "guard.approval",
+        ["a1", "a2"],
+    )
 
 
 def test_a_run_that_cannot_be_seen_for_a_moment_does_not_undo_an_approval() -> None:

@@ -31,7 +31,7 @@ def test_shadow_mode_switched_on_after_a_start_still_ends_the_held_one_beside_it
     """The new submission was let through before; the start that waits, held, beside it belongs to that step."""
     begun = (ActionResult(action="ResubmitJob", done=Done.DONE),)
     decision = look_on(ORDERED, BESIDE, policy(), shadow="everywhere", results=begun)
-    assert [one.attempt for one in decision.actions if isinstance(one, StopJob)] == [R1]
+    assert [action.attempt for action in decision.actions if isinstance(action, StopJob)] == [R1]
     assert (decision.rule, decision.incident.phase) == ("resubmit.started", Phase.VERIFYING)
 
 
@@ -51,7 +51,7 @@ REPAIRS = {"name": "repairs", "from": "11:00", "to": "23:00", "actions": ["Reboo
 
 
 def news(decision: Decision) -> list[Notify]:
-    return [one for one in decision.actions if isinstance(one, Notify)]
+    return [action for action in decision.actions if isinstance(action, Notify)]
 
 
 def test_people_hear_once_and_gently_what_a_window_holds_back_and_until_when() -> None:
@@ -82,7 +82,7 @@ def test_a_pause_that_flaps_is_told_once_an_hour() -> None:
     told, case = 0, DIED
     for minute in range(20):
         decision = look_on(case, DEAD, rules, at=NOW + minute * MINUTE, paused=minute % 2 == 0)
-        told += sum("(pause)" in one.title for one in news(decision))
+        told += sum("(pause)" in notice.title for notice in news(decision))
         case = decision.incident
     assert told == 1
     later = look_on(case, DEAD, rules, at=NOW + 2 * HOUR, paused=True)

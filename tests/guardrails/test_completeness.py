@@ -45,7 +45,7 @@ from tests.domain.policies import changed
 from tests.guardrails.made import HARMFUL, HOUR, TRIPPED, asks, closed_hours, harmful
 
 NODE_PHASES = (Phase.OPEN, Phase.HOLDING, Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING)
-JOB_PHASES = tuple(one for one in Phase if not one.is_terminal and one not in NODE_PHASES[2:])
+JOB_PHASES = tuple(phase for phase in Phase if not phase.is_terminal and phase not in NODE_PHASES[2:])
 QUICK = (Phase.OPEN, Phase.STOPPING)  # the others in `make test-long`
 GUARDS = ("approval", "window", "breaker", "shadow", "switched to shadow", "pause")
 
@@ -102,7 +102,7 @@ def of_a_node(phase: Phase) -> Iterator[tuple[Incident, Observation]]:
     steps = [(), *((one,) for one in rebooted), (step(), replaced)]
     memories = [memory(*done, findings=told, wanted_at=NOW - HOUR) for done in steps]
     memories += [in_turn(*done, findings=told, wanted_at=NOW - HOUR) for done in steps if done]
-    cases = [node_incident(phase, one, phase_entered_at=NOW - HOUR) for one in memories]
+    cases = [node_incident(phase, memory, phase_entered_at=NOW - HOUR) for memory in memories]
     slurm = [facts(), drained(), drained("down"), drained(jobs=(7,)), facts("down"), GONE, UNSEEN]
     instances = [instance(), instance(InstanceState.FAILURE), instance(instance_id=NEW), GONE, UNSEEN]
     load = Known(Load(ahead=0, last_day=0))
@@ -113,7 +113,7 @@ def of_a_node(phase: Phase) -> Iterator[tuple[Incident, Observation]]:
 def check(case: Incident, what: Observation, base: Policy) -> bool:
     """True where there was something to hold back."""
     free = decide(case, what, now=NOW, policy=base)
-    if all(isinstance(one, Notify) for one in free.actions):
+    if all(isinstance(action, Notify) for action in free.actions):
         return False
     for name in GUARDS:
         rules, guarded = guarded_by(name, base, what)
@@ -121,7 +121,7 @@ def check(case: Incident, what: Observation, base: Policy) -> bool:
         assert name != "approval" or decision == decide(case, guarded, now=NOW, policy=rules), "not deterministic"
         assert (decision.look_again_in is None) == (not decision.incident.is_open)
         if name in ("shadow", "switched to shadow", "pause"):
-            assert all(isinstance(one, Notify) for one in decision.actions), decision.rule
+            assert all(isinstance(action, Notify) for action in decision.actions), decision.rule
             continue
         assert new_steps(case, decision) == (), f"{decision.rule} lets {harmful(decision)} through"
         if decision.rule == f"guard.{name}":
@@ -137,9 +137,9 @@ def is_left_alone(case: Incident, decision: Decision, name: str) -> None:
     assert after.halt.stopped_attempts == case.halt.stopped_attempts
     assert len(after.resubmission.tries) == len(case.resubmission.tries)
     assert len(after.repair.steps if after.repair else ()) == len(case.repair.steps if case.repair else ())
-    assert any(one.guard is Guard(name) and one.until is None for one in after.holds)
+    assert any(hold.guard is Guard(name) and hold.until is None for hold in after.holds)
     assert harmful(decision) == []
-    assert [one for one in decision.actions if isinstance(one, AskApproval)] or name == "window"
+    assert [action for action in decision.actions if isinstance(action, AskApproval)] or name == "window"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_nothing_that_may_do_harm_to_a_node_passes_a_guard_that_holds(phase: Pha
 
 
 @pytest.mark.parametrize("name", ["approval", "window", "breaker"])
-@pytest.mark.parametrize("phase", [one for one in Phase if not one.is_terminal])
+@pytest.mark.parametrize("phase", [phase for phase in Phase if not phase.is_terminal])
 def test_what_is_held_ends_in_a_world_that_stands_still(phase: Phase, name: str) -> None:
     for status in (AttemptStatus.RUNNING, AttemptStatus.FAILED, AttemptStatus.STOPPED):
         is_node = phase in NODE_PHASES[2:]
@@ -197,7 +197,7 @@ def test_every_action_that_may_do_harm_has_a_word_and_no_other_has() -> None:
         "Notify",
         "AskApproval",
     }
-    every = {one.__name__ for one in ACTIONS}
+    every = {action.__name__ for action in ACTIONS}
     assert every == harmless | HARMFUL
     assert not harmless & HARMFUL
     assert len(Harm) == len(HARMFUL)
@@ -216,7 +216,7 @@ def test_a_stale_signal_is_evidence_and_leaves_a_line() -> None:
     case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH)
     decision = decide(case, seen(view(name="lm-r2", step=95), new_signals=(old,)), now=NOW, policy=DEFAULT_POLICY)
     assert harmful(decision) == []
-    assert [(one.guard, one.until) for one in decision.incident.holds] == [(Guard.STALE, NOW)]
+    assert [(hold.guard, hold.until) for hold in decision.incident.holds] == [(Guard.STALE, NOW)]
     assert decision.incident.fault is FaultClass.SOFTWARE_CRASH
 
 

@@ -77,5 +77,5 @@ def test_a_run_hands_such_a_node_on_and_is_not_kept_waiting_by_it() -> None:
     for others, is_cordoned in (((), True), ((12,), False)):
         seen = sees(start(name=running.attempt or ""), nodes=(dataclasses.replace(node("ip-2"), others=others),))
         decision = look_on(told, seen, DEFAULT_POLICY)
-        assert any(isinstance(one, CordonNode) for one in decision.actions) is is_cordoned
-        assert any(isinstance(one, ReportNode) for one in decision.actions)
+        assert any(isinstance(action, CordonNode) for action in decision.actions) is is_cordoned
+        assert any(isinstance(action, ReportNode) for action in decision.actions)

@@ -15,7 +15,7 @@ from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.run.passed_over import PassedOver, passed_over
+from chalicelib.domain.resume.passed_over import PassedOver, passed_over
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, a_try, checkpoint, incident, seen, view
 from tests.guardrails.made import look_on, names, only, policy
@@ -91,12 +91,12 @@ def test_a_start_within_the_usual_interval_is_no_news() -> None:
 
 def test_a_start_that_goes_further_back_is_told_with_each_save_and_only_once() -> None:
     decision = look_on(case(), dead(450, torn(400), torn(300), *SAVES[2:]), DEFAULT_POLICY)
-    told = next(one for one in decision.actions if isinstance(one, Notify))
+    told = next(action for action in decision.actions if isinstance(action, Notify))
     assert (names(decision), told.severity) == (["Notify", "ResubmitJob"], Severity.WARNING)
     assert "step 400: rank-1.bin is missing; step 300: rank-1.bin is missing" in told.text
     again = case(tries=(a_try(resume_step=Known(200), ended=True),))
     after = look_on(again, dead(450, torn(400), torn(300), *SAVES[2:]), DEFAULT_POLICY)
-    assert not any(isinstance(one, Notify) and "goes far back" in one.title for one in after.actions)
+    assert not any(isinstance(action, Notify) and "goes far back" in action.title for action in after.actions)
 
 
 SLOW = dead(450, torn(400), torn(300), *SAVES[2:], step_s=60.0)
@@ -109,7 +109,7 @@ def test_more_than_the_bound_is_asked_about_and_a_yes_starts_it() -> None:
     assert "250 steps (about 4.2 hours) are trained again" in question.why
     agreed = dataclasses.replace(question, answer=ApprovalAnswer.APPROVED, by="ada", answered_at=NOW, notified=True)
     after = look_on(dataclasses.replace(asked.incident, approvals=(agreed,)), SLOW, DEFAULT_POLICY)
-    assert any(isinstance(one, ResubmitJob) for one in after.actions)
+    assert any(isinstance(action, ResubmitJob) for action in after.actions)
 
 
 def test_nobody_answers_and_it_is_left_to_a_person() -> None:

@@ -39,7 +39,7 @@ def crashed(rules: Policy) -> World:
 
 
 def questions(w: World) -> list[str]:
-    return [one.approval_id for one in w.announcer.notices if one.kind is NoticeKind.APPROVAL]
+    return [notice.approval_id for notice in w.announcer.notices if notice.kind is NoticeKind.APPROVAL]
 
 
 def test_asked_approved_recovered() -> None:
@@ -55,7 +55,7 @@ def test_asked_approved_recovered() -> None:
     assert w.last.phase is Phase.RECOVERED
     (approval,) = w.last.approvals
     assert (approval.by, approval.lapsed_at is not None) == ("ada", True)
-    assert [one.guard for one in w.last.holds if one.until is None] == []
+    assert [hold.guard for hold in w.last.holds if hold.until is None] == []
     assert "guard.approval" in w.rules()
 
 
@@ -125,7 +125,7 @@ def test_shadow_mode_switched_on_everywhere_tells_and_does_nothing() -> None:
     w.settle()
     assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "guard.shadow")
     assert w.live == []
-    assert all(not harmful(one) for one in w.decisions)
+    assert all(not harmful(decision) for decision in w.decisions)
 
 
 def test_shadow_mode_switched_on_between_a_decision_and_its_act_stops_the_act() -> None:
@@ -139,7 +139,7 @@ def test_shadow_mode_switched_on_between_a_decision_and_its_act_stops_the_act() 
         assert w.look_and_record(worker) is not None
     switches_of(w).set_shadow("job", JOB, True, who="ada")
     w.act(worker)
-    assert (w.live, [one.done for one in worker.results]) == ([], ["unavailable"])
+    assert (w.live, [result.done for result in worker.results]) == ([], ["unavailable"])
     w.settle()
     assert (w.last.outcome, w.live) == ("guard.shadow", [])
 
@@ -162,7 +162,7 @@ def test_a_pause_set_between_a_decision_and_its_act_stops_the_act_and_loses_noth
     w.settle()
     assert w.last.phase is Phase.RECOVERED
     assert len(w.last.resubmission.tries) == 1, "the try that was recorded is the one that was made"
-    assert [one.guard for one in w.last.holds if one.guard is not Guard.STALE] == [Guard.PAUSE]
+    assert [hold.guard for hold in w.last.holds if hold.guard is not Guard.STALE] == [Guard.PAUSE]
 
 
 def test_a_maintenance_window_holds_and_then_lets_go() -> None:
@@ -210,7 +210,7 @@ class Storm:
 
     @property
     def incidents(self) -> list[Incident]:
-        return [one for one in self.w.incidents if one.job_id != JOB]
+        return [incident for incident in self.w.incidents if incident.job_id != JOB]
 
     def started(self) -> int:
         return sum(run.action is not None for run in self.w.scheduler.runs.values())
@@ -253,9 +253,9 @@ def test_a_storm_trips_the_breaker_before_more_than_so_many_have_acted() -> None
     assert storm.started() <= 5
     breaker = storm.w.registry.switches().breaker
     assert breaker.is_open
-    held = [one for one in storm.incidents if any(hold.guard is Guard.BREAKER for hold in one.holds)]
+    held = [incident for incident in storm.incidents if any(hold.guard is Guard.BREAKER for hold in incident.holds)]
     assert len(held) >= 25
-    asked = {one.token for one in storm.w.announcer.notices if one.kind is NoticeKind.APPROVAL}
+    asked = {notice.token for notice in storm.w.announcer.notices if notice.kind is NoticeKind.APPROVAL}
     assert len(asked) == 1, "one page for the whole fleet, however often it is said"
     pending = approvals_of(storm.w).pending()
     assert len(pending) == len(held)
@@ -281,7 +281,7 @@ def test_one_who_denies_what_the_breaker_holds_ends_one_incident_and_lifts_nothi
     storm.w.clock.advance(DEFAULT_POLICY.timing.look_max)
     storm.look()
     assert storm.w.registry.switches().breaker.is_open
-    ended = [one for one in storm.incidents if not one.is_open]
+    ended = [incident for incident in storm.incidents if not incident.is_open]
     assert [one.outcome for one in ended] == ["guard.denied"]
 
 

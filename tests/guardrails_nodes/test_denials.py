@@ -58,7 +58,7 @@ def receive(yard: Yard, signal: Signal) -> Outcome:
 
 
 def asked(yard: Yard) -> int:
-    return sum(one.kind is NoticeKind.APPROVAL for one in yard.announcer.notices)
+    return sum(notice.kind is NoticeKind.APPROVAL for notice in yard.announcer.notices)
 
 
 def ended(first: Signal | None = None, how: str = "deny") -> Yard:

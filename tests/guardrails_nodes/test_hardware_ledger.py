@@ -64,8 +64,8 @@ def test_faults_of_one_piece_add_up_over_clusters_and_come_back_as_they_were(led
         ledger.add(MARK, fault(number, ago=number * DAY, named=number == 1, done="reboot"))
     (record,) = ledger.read([MARK, f"gpu:{OTHER}", MARK])
     assert record.total == 3
-    assert [one.incident_id for one in record.faults] == ["inc-3", "inc-2", "inc-1"]
-    assert {one.cluster for one in record.faults} == {"c0", "c1"}
+    assert [fault.incident_id for fault in record.faults] == ["inc-3", "inc-2", "inc-1"]
+    assert {fault.cluster for fault in record.faults} == {"c0", "c1"}
     assert record.faults[-1].named
     assert HardwareRecord.from_wire(record.to_wire()) == record
 
@@ -90,7 +90,7 @@ def test_a_listing_shows_repeaters_first_and_ends_at_its_limit(ledger: HardwareL
         ledger.add(f"serial:once-{number}", fault(number))
     for number in range(2):
         ledger.add(MARK, fault(number, ago=9 * DAY - number * DAY))
-    assert [one.mark for one in ledger.listing(limit=10, repeated_only=True)] == [MARK]
+    assert [record.mark for record in ledger.listing(limit=10, repeated_only=True)] == [MARK]
     listed = ledger.listing(limit=3, repeated_only=False)
     assert len(listed) == 3
     assert listed[0].mark == MARK

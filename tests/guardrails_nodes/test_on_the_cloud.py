@@ -23,7 +23,7 @@ def test_an_ordered_replacement_saves_the_run_first_moves_it_and_only_then_takes
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "return.done"), story
         assert p.calls("BatchReplaceClusterNodes") == 1
         assert p.facts.instance_id != p.old
-        (of_job,) = [one for one in p.w.incidents() if one.job_id == JOB]
+        (of_job,) = [incident for incident in p.w.incidents() if incident.job_id == JOB]
         assert of_job.phase is Phase.RECOVERED, story
         assert of_job.halt.ask is not None
         assert of_job.halt.ask.outcome == "saved"
@@ -31,7 +31,7 @@ def test_an_ordered_replacement_saves_the_run_first_moves_it_and_only_then_takes
         assert "order.move_saved" in p.w.rules(of_job)
         rules = p.w.rules(incident)
         wanted = ("node.cordon", "drain.move", "repair.replace", "return.done")
-        assert tuple(one for one in rules if one in wanted) == wanted, story
+        assert tuple(rule for rule in rules if rule in wanted) == wanted, story
         texts = " ".join(line.text for line in p.w.service.look.store.timeline(incident.incident_id))
         assert "A replacement was ordered by ada (noisy fan)" in texts
         assert p.w.service.hardware_ledgers.listing() == []  # an order says nothing against the hardware

@@ -42,7 +42,7 @@ def is_over_for_good(w: SlurmWorld) -> None:
     job = w.registry.get(w.job_id)
     assert (job.active, job.halted_by) == (False, "ada"), w.story()
     starts = len(w.model.jobs)
-    alive = [one for one in w.model.jobs.values() if one.state in (SlurmState.RUNNING, SlurmState.PENDING)]
+    alive = [job for job in w.model.jobs.values() if job.state in (SlurmState.RUNNING, SlurmState.PENDING)]
     assert alive == [], w.story()
     for fault in (FaultClass.SOFTWARE_CRASH, FaultClass.NODE_LOST, FaultClass.HANG):
         w.claim(job.current_attempt, fault)
@@ -111,9 +111,9 @@ def test_a_resubmission_without_named_nodes_gets_none_of_them_and_keeps_away_fro
     w.settle()
     assert w.last.phase is Phase.RECOVERED, w.story()
     assert on not in w.running[0].nodes
-    sent = [one for each in w.decisions for one in each.actions if isinstance(one, ResubmitJob)]
+    sent = [action for each in w.decisions for action in each.actions if isinstance(action, ResubmitJob)]
     assert sent[-1].exclude == (on,)
-    assert not any(isinstance(one, ExcludeNodes) for each in w.decisions for one in each.actions), "never lifted"
+    assert not any(isinstance(action, ExcludeNodes) for each in w.decisions for action in each.actions), "never lifted"
     assert any(f"Not on {on}, as was ordered." in each.reason for each in w.decisions)
 
 

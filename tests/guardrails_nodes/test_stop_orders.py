@@ -170,7 +170,7 @@ def test_a_stop_that_never_takes_effect_calls_a_person(w: World) -> None:
     w.scheduler.dark = True  # neither read nor stopped
     w.orders.stop(JOB, who="ada", key="s", checkpoint=False)
     w.run(10)
-    assert [one.severity for one in w.announcer.notices] == [Severity.PAGE]
+    assert [notice.severity for notice in w.announcer.notices] == [Severity.PAGE]
     w.run(420, step_s=60)
     assert w.last.phase is Phase.HANDED_OVER, w.story()
     assert w.last.outcome == "order.stop_unseen_limit"

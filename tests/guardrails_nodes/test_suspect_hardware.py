@@ -67,7 +67,7 @@ def test_the_third_incident_in_a_month_replaces_where_a_reboot_would_have_been_t
     assert [what for what, _ in yard.site.calls] == ["replace"]
     assert yard.incident(incident_id).phase is Phase.RECOVERED, yard.told(incident_id)
     assert "n1 of elsewhere" in yard.told(incident_id)
-    listed = next(one for one in yard.hardware_ledgers.listing() if one["identity"] == GPU)
+    listed = next(record for record in yard.hardware_ledgers.listing() if record["identity"] == GPU)
     assert (listed["is_suspect"], listed["faults_in_window"], listed["window_days"]) == (True, 3, 28)
 
 
@@ -125,7 +125,7 @@ def test_the_policy_may_only_tell_or_look_away(rule: str, calls: list[str]) -> N
     yard.settle()
     assert [what for what, _ in yard.site.calls] == calls
     assert ("node.suspect_hardware" in yard.rules(incident_id)) is (rule == "tell")
-    notices = [one.text for one in yard.announcer.notices if "suspect hardware" in one.text]
+    notices = [notice.text for notice in yard.announcer.notices if "suspect hardware" in notice.text]
     assert len(notices) == (rule == "tell")
 
 
@@ -164,7 +164,7 @@ def sweep(yard: Yard) -> list[str | None]:
     for number in range(10):  # nodes are read in every tenth round
         outcomes, unread = sweeper.run({CLUSTER: "default"}, number=number)
         assert unread == 0
-        found += [one.incident_id for one in outcomes]
+        found += [outcome.incident_id for outcome in outcomes]
     for incident_id in filter(None, found):
         yard.due[incident_id] = yard.clock.now()
     return found

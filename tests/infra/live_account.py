@@ -40,7 +40,9 @@ class LiveAccount:
 
     def statuses(self, name: str, logical_id: str) -> list[str]:
         """What happened to one resource of a stack, in order."""
-        return [one["ResourceStatus"] for one in self.stack(name).events if one["LogicalResourceId"] == logical_id]
+        return [
+            event["ResourceStatus"] for event in self.stack(name).events if event["LogicalResourceId"] == logical_id
+        ]
 
 
 @contextmanager

@@ -27,11 +27,11 @@ def _sent() -> set[str]:
 
 
 def _searched() -> list[str]:
-    return [one[0]["expression"] for one in _metrics() if isinstance(one[0], dict)]
+    return [metric[0]["expression"] for metric in _metrics() if isinstance(metric[0], dict)]
 
 
 def test_every_metric_of_ours_on_the_dashboard_is_one_that_the_service_sends() -> None:
-    plain = {one[1] for one in _metrics() if one[0] == dashboard.OURS}
+    plain = {metric[1] for metric in _metrics() if metric[0] == dashboard.OURS}
     closed = {expression.split('MetricName="')[1].split('"')[0] for expression in _searched()}
     assert plain | closed <= _sent()
     assert closed == {
@@ -65,15 +65,15 @@ def test_it_is_in_the_template_and_refers_to_what_is_there(template: Template) -
     (board,) = of_type(template, "AWS::CloudWatch::Dashboard").values()
     body = json.loads(board["DashboardBody"]["Fn::Sub"])
     assert body == dashboard.body()
-    for one in dashboard.QUEUES:
-        assert template["Resources"][one]["Type"] == "AWS::SQS::Queue"
-    errors = [one[3] for one in _metrics() if one[0] == "AWS/Lambda"]
+    for queue in dashboard.QUEUES:
+        assert template["Resources"][queue]["Type"] == "AWS::SQS::Queue"
+    errors = [metric[3] for metric in _metrics() if metric[0] == "AWS/Lambda"]
     assert errors == [f"${{AWS::StackName}}-{function.name}" for function in FUNCTIONS]
     assert "Dashboard" in merge_template()["Resources"]
 
 
 def test_no_widget_lies_upon_another_or_beyond_the_edge() -> None:
-    places = {(one["x"], one["y"]) for one in dashboard.body()["widgets"]}
+    places = {(widget["x"], widget["y"]) for widget in dashboard.body()["widgets"]}
     assert len(places) == len(dashboard.body()["widgets"])
     assert all(x + 12 <= 24 for x, _ in places)
     assert len(json.dumps(dashboard.body())) < 40_000

@@ -81,7 +81,7 @@ def test_the_durable_waits_are_not_spent_inside_the_function() -> None:
 
 
 def test_the_api_answers_before_api_gateway_gives_up() -> None:
-    (api,) = (one for one in FUNCTIONS if one.trigger is Trigger.HTTP)
+    (api,) = (function for function in FUNCTIONS if function.trigger is Trigger.HTTP)
     assert TIMEOUTS[api.name] <= API_GATEWAY_S
 
 
@@ -319,7 +319,7 @@ def test_functions_whose_endpoints_never_answer_end_in_time(silence: str) -> Non
         assert process.returncode == 0, (name, err[-2000:])
         told[name] = json.loads(out.splitlines()[-1])
     assert told.keys() == set(KINDS)
-    for name, one in told.items():
-        assert one["left_s"] > 1.0, (name, told)
-        used = _time(name) - one["left_s"]
+    for name, invocation in told.items():
+        assert invocation["left_s"] > 1.0, (name, told)
+        used = _time(name) - invocation["left_s"]
         assert used > 0.9 * patience_of(name).read_s, f"{name} never asked: {told}"

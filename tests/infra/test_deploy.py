@@ -73,7 +73,7 @@ def test_a_second_deployment_keeps_the_parameters_that_were_chosen(account: boto
     (stack,) = account.client("cloudformation").describe_stacks(StackName="rekindle")["Stacks"]
     assert stack["Parameters"][0]["ParameterValue"] == "a@example.org"
     made = account.client("cloudformation").list_stack_resources(StackName="rekindle")["StackResourceSummaries"]
-    assert [one["LogicalResourceId"] for one in made if one["ResourceType"] == "AWS::SQS::Queue"] == [
+    assert [resource["LogicalResourceId"] for resource in made if resource["ResourceType"] == "AWS::SQS::Queue"] == [
         "QuarantineQueue",
         "FailuresQueue",
     ]
@@ -184,7 +184,7 @@ def test_a_plan_of_an_update_names_rights_first_and_what_is_replaced_or_removed(
     Deployment(session=account, stack="rekindle").deploy(small, parameters={})
     (bucket,) = _buckets(account)
     s3 = account.client("s3")
-    before = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket)["Contents"]]
+    before = [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]]
     changed = json.loads(json.dumps(SMALL))
     del changed["Resources"]["QuarantineQueue"]
     changed["Resources"]["RegistryTable"]["Properties"]["BillingMode"] = "PROVISIONED"
@@ -206,8 +206,8 @@ def test_a_plan_of_an_update_names_rights_first_and_what_is_replaced_or_removed(
     ]
     assert _stacks(account) == {"rekindle": "CREATE_COMPLETE"}
     resources = account.client("cloudformation").list_stack_resources(StackName="rekindle")["StackResourceSummaries"]
-    assert {one["LogicalResourceId"] for one in resources} == {"RegistryTable", "QuarantineQueue"}
-    assert [one["Key"] for one in s3.list_objects_v2(Bucket=bucket)["Contents"]] == before
+    assert {resource["LogicalResourceId"] for resource in resources} == {"RegistryTable", "QuarantineQueue"}
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == before
 
 
 def test_a_plan_without_changes_and_one_that_is_refused(
@@ -347,7 +347,9 @@ def test_what_a_removed_stack_leaves_is_taken_up_by_a_name_that_is_no_function(
     settled = json.loads(json.dumps(template))
     Artefacts(session=account, stack="rekindle-dev").settle(settled, code=CODE)
     identifiers = {"AWS::DynamoDB::Table": "TableName", "AWS::S3::Bucket": "BucketName"}
-    kept = {name: one for name, one in settled["Resources"].items() if one.get("DeletionPolicy") == "Retain"}
-    assert {one["Type"] for one in kept.values()} == set(identifiers)
+    kept = {
+        name: resource for name, resource in settled["Resources"].items() if resource.get("DeletionPolicy") == "Retain"
+    }
+    assert {resource["Type"] for resource in kept.values()} == set(identifiers)
     for one in kept.values():
         assert isinstance(one["Properties"][identifiers[one["Type"]]], str)

@@ -52,14 +52,16 @@ def test_the_free_tier_takes_no_more_than_it_has() -> None:
     """Ten of the alarms, the one dashboard, the metrics, logs and Lambda; DynamoDB on demand has none."""
     template, config = packaged()
     found = of(template, config, jobs=0, incidents=0)
-    alarms = sum(one["Type"] == "AWS::CloudWatch::Alarm" for one in template["Resources"].values())
+    alarms = sum(resource["Type"] == "AWS::CloudWatch::Alarm" for resource in template["Resources"].values())
     table = sum(row.usd for row in found.idle if row.what in {"the sweep's reads", "the sweep's mark"})
     assert found.idle_usd_after_free_tier == pytest.approx((alarms - 10) * 0.10 + table, abs=0.01)
 
 
 def test_each_dashboard_beyond_the_free_ones_costs_three() -> None:
     template, config = packaged()
-    board = next(one for one in template["Resources"].values() if one["Type"] == "AWS::CloudWatch::Dashboard")
+    board = next(
+        resource for resource in template["Resources"].values() if resource["Type"] == "AWS::CloudWatch::Dashboard"
+    )
     more = {**template, "Resources": {**template["Resources"], **{f"More{n}": board for n in range(3)}}}
     before, after = (of(one, config, jobs=0, incidents=0) for one in (template, more))
     assert after.idle_usd == pytest.approx(before.idle_usd + 3 * 3.00)
@@ -75,7 +77,9 @@ def test_the_sum_is_what_its_parts_make(jobs: int, incidents: int) -> None:
 
 def test_one_more_alarm_in_the_template_costs_what_an_alarm_costs() -> None:
     template, config = packaged()
-    alarm = next(one for one in template["Resources"].values() if one["Type"] == "AWS::CloudWatch::Alarm")
+    alarm = next(
+        resource for resource in template["Resources"].values() if resource["Type"] == "AWS::CloudWatch::Alarm"
+    )
     more = {**template, "Resources": {**template["Resources"], "OneMore": alarm}}
     before = of(template, config, jobs=0, incidents=0)
     assert of(more, config, jobs=0, incidents=0).total_usd == pytest.approx(before.total_usd + 0.10)

@@ -51,7 +51,7 @@ def _read(document: dict[str, Any]) -> Dashboard:
 def test_grafanas_own_model_reads_every_field() -> None:
     read = _read(DOCUMENT)
     assert list(_missing(DOCUMENT, json.loads(JSONEncoder().encode(read)))) == []
-    assert all(isinstance(one, Panel | RowPanel) for one in read.panels or ())
+    assert all(isinstance(panel, Panel | RowPanel) for panel in read.panels or ())
     queries = [query for panel in read.panels or () if isinstance(panel, Panel) for query in panel.targets or ()]
     assert queries
     assert all(isinstance(query, CloudWatchMetricsQuery) for query in queries)
@@ -66,7 +66,7 @@ def test_a_field_that_the_model_does_not_know_is_found(path: tuple[str | int, ..
     for step in path:
         place = place[step]
     place[name] = "x"
-    assert any(one.endswith(name) for one in _missing(document, json.loads(JSONEncoder().encode(_read(document)))))
+    assert any(path.endswith(name) for path in _missing(document, json.loads(JSONEncoder().encode(_read(document)))))
 
 
 def test_every_query_names_a_metric_that_is_sent_with_the_dimensions_that_it_is_sent_with() -> None:
@@ -85,16 +85,16 @@ def test_every_query_names_a_metric_that_is_sent_with_the_dimensions_that_it_is_
 
 
 def test_every_metric_is_on_a_panel_once() -> None:
-    shown = [(one["namespace"], one["metricName"]) for one in _queries() if one["namespace"] != "AWS/Lambda"]
+    shown = [(query["namespace"], query["metricName"]) for query in _queries() if query["namespace"] != "AWS/Lambda"]
     sent = [(observability.NAMESPACE, name) for name in observability.MEANINGS]
     sent += [(metrics.NAMESPACE, name) for name, _ in sent_by_monitor()]
     assert sorted(shown) == sorted(sent)
-    functions = [one["dimensions"]["FunctionName"] for one in _queries() if one["namespace"] == "AWS/Lambda"]
+    functions = [query["dimensions"]["FunctionName"] for query in _queries() if query["namespace"] == "AWS/Lambda"]
     assert functions == [[f"$stack-{function.name}"] for function in FUNCTIONS]
 
 
 def test_each_variable_that_a_query_uses_is_there_and_reads_a_metric_that_is_sent() -> None:
-    variables = {one["name"]: one for one in DOCUMENT["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in DOCUMENT["templating"]["list"]}
     assert list(variables) == ["datasource", "region", "stack", "job"]  # each may use those before it
     text = json.dumps([panel.get("targets", []) for panel in DOCUMENT["panels"]])
     assert [name for name in variables if f"${name}" not in text and f"${{{name}}}" not in text] == []

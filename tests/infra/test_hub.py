@@ -89,14 +89,14 @@ def test_the_notices_of_a_whole_recovery_reach_the_hub_with_their_account_and_re
         w.recover(count=1)
         w.cloud.clock.run_for(timedelta(minutes=5))
         on_the_bus = [one for bus, one in w.cloud.events.put if bus == STACK]
-    notices = [one for one in on_the_bus if one["detail-type"] == DETAIL_TYPE]
-    results = [sent(one, member(), hub) for one in on_the_bus]
+    notices = [event for event in on_the_bus if event["detail-type"] == DETAIL_TYPE]
+    results = [sent(event, member(), hub) for event in on_the_bus]
     assert results.count("sent") == len(notices) == len(hub.taken) > 1
     assert set(results) <= {"sent", "no rule wants it"}
     mails = [found for one in hub.taken if (found := mail(one)) is not None]
-    assert {(one["account"], one["region"]) for one in mails} == {(ACCOUNT_ID, REGION)}
-    assert [one["title"] for one in mails] == [
-        one["detail"]["data"]["title"] for one in notices if one["detail"]["data"]["kind"] != "change"
+    assert {(mail["account"], mail["region"]) for mail in mails} == {(ACCOUNT_ID, REGION)}
+    assert [mail["title"] for mail in mails] == [
+        notice["detail"]["data"]["title"] for notice in notices if notice["detail"]["data"]["kind"] != "change"
     ]
     assert len(mails) < len(hub.taken)
 
@@ -119,7 +119,7 @@ def test_each_account_and_region_sends_for_itself_alone(hub: Bus) -> None:
     assert sent(event(), other, hub) == "no rule wants it"  # an event of another account, on this one's bus
     stranger = member("777788889999")
     assert sent(event(account="777788889999"), stranger, hub) == "the bus's policy does not allow it"
-    assert [one["account"] for one in hub.taken] == [OTHER_ACCOUNT]
+    assert [event["account"] for event in hub.taken] == [OTHER_ACCOUNT]
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def statements(value: Any) -> Iterator[dict[str, Any]]:
 def test_neither_template_gives_the_hub_an_action_in_a_member_or_starts_anything_in_the_hub() -> None:
     of_member, of_hub = template("member.yaml"), template("hub.yaml")
     allowed = {
-        (json.dumps(one.get("Principal", "the role"), sort_keys=True), json.dumps(one["Action"]))
-        for one in statements(of_member)
+        (json.dumps(statement.get("Principal", "the role"), sort_keys=True), json.dumps(statement["Action"]))
+        for statement in statements(of_member)
     }
     service = '{"Service": "events.amazonaws.com"}'
     assert allowed == {
@@ -168,9 +168,9 @@ def test_neither_template_gives_the_hub_an_action_in_a_member_or_starts_anything
         ('"the role"', '"events:PutEvents"'),
         (service, '"sqs:SendMessage"'),
     }
-    used = {one["Type"] for one in (*of_member["Resources"].values(), *of_hub["Resources"].values())}
+    used = {resource["Type"] for resource in (*of_member["Resources"].values(), *of_hub["Resources"].values())}
     assert not used & {"AWS::Lambda::Function", "AWS::Lambda::Permission", "AWS::StepFunctions::StateMachine"}
-    assert "AWS::IAM::Role" not in {one["Type"] for one in of_hub["Resources"].values()}
+    assert "AWS::IAM::Role" not in {resource["Type"] for resource in of_hub["Resources"].values()}
     for one in statements(of_hub):  # to members: to send notices, and to show metrics
         if "AWS" in one["Principal"]:
             assert one["Action"] in ("events:PutEvents", ["oam:CreateLink", "oam:UpdateLink"])

@@ -114,7 +114,9 @@ def test_the_roles_policy_is_the_stacks_own_with_names_in_place_of_functions(clo
     assert call("--yes", *TRAINING) == 0
     found = document("training-role-policy.json")
     source = (ROOT / "infra" / "policies" / "training-role.json").read_text(encoding="utf-8")
-    assert [one["Action"] for one in found["Statement"]] == [one["Action"] for one in json.loads(source)["Statement"]]
+    assert [statement["Action"] for statement in found["Statement"]] == [
+        statement["Action"] for statement in json.loads(source)["Statement"]
+    ]
     text = json.dumps(found)
     assert "Fn::" not in text
     assert "MailboxBucket" not in text
@@ -144,7 +146,7 @@ def test_the_account_is_only_read(cloud: Cloud) -> None:
     deployed(cloud)
     cloud.wire.calls.clear()
     assert call("--yes", *TRAINING) == 0
-    asked = {str(one).rpartition(".")[2] for one in cloud.wire.calls}
+    asked = {str(call).rpartition(".")[2] for call in cloud.wire.calls}
     assert asked
     assert all(name.startswith(("Get", "List", "Describe")) for name in asked), asked
 
@@ -199,7 +201,7 @@ def test_no_file_is_overwritten_without_force(capsys: pytest.CaptureFixture[str]
     assert mine.read_text() == "mine"
     assert call("--yes", *SLURM, "--force") == 0
     assert document("policy.json")["schema"] == 1
-    assert {one.name for one in mine.parent.iterdir()} == {
+    assert {entry.name for entry in mine.parent.iterdir()} == {
         "policy.json",
         "train-lines.py",
         "batch-header.sh",

@@ -61,7 +61,9 @@ def _aws_actions() -> dict[str, Any]:
 
 
 def test_what_few_functions_need_the_others_may_not_do() -> None:
-    allowed = {action: {one.name for one in FUNCTIONS if action in _actions(one.name)} for action in ONLY}
+    allowed = {
+        action: {function.name for function in FUNCTIONS if action in _actions(function.name)} for action in ONLY
+    }
     assert allowed == ONLY
 
 
@@ -76,7 +78,7 @@ def test_a_function_s_role_carries_its_policy(template: Template, function: Func
     (inline,) = role["Policies"]
     assert inline["PolicyDocument"] == policy(function.name)
     carried = role["ManagedPolicyArns"]["Fn::If"][1] if "ManagedPolicyArns" in role else []
-    documents = [template["Resources"][one["Ref"]]["Properties"]["PolicyDocument"] for one in carried]
+    documents = [template["Resources"][reference["Ref"]]["Properties"]["PolicyDocument"] for reference in carried]
     assert documents == [policy(name) for name in shared_policies(policy(function.name))]
 
 
@@ -161,7 +163,7 @@ def test_a_training_role_is_handed_to_sagemaker_alone(function: Function) -> Non
 
 
 def test_no_role_is_handed_over_that_nobody_has_named() -> None:
-    (entry,) = [one for one in policy("recover")["Statement"] if "iam:PassRole" in json.dumps(one)]
+    (entry,) = [statement for statement in policy("recover")["Statement"] if "iam:PassRole" in json.dumps(statement)]
     assert entry["Fn::If"][0] == "HasTrainingRoles"
     assert entry["Fn::If"][2] == {"Ref": "AWS::NoValue"}
 

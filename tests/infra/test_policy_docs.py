@@ -32,9 +32,9 @@ def test_every_field_and_every_column_has_one_row() -> None:
     rows = re.findall(r"^\| `([a-z_.]+)` \|", text, flags=re.MULTILINE)
     for path, spec in every_field():
         assert spec.key in rows, path
-    condition = [f"when.{one.key}" for one in specs(ApprovalCondition)]
-    rule = [one.key for one in specs(ApprovalRule) if one.key != "when"]
-    window = [one.key for one in specs(Window)]
+    condition = [f"when.{spec.key}" for spec in specs(ApprovalCondition)]
+    rule = [spec.key for spec in specs(ApprovalRule) if spec.key != "when"]
+    window = [spec.key for spec in specs(Window)]
     for name, columns in (("Approval rules", condition + rule), ("Windows", window)):
         part = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         assert re.findall(r"^\| `([a-z_.]+)` \|", part, flags=re.MULTILINE) == columns
@@ -42,8 +42,8 @@ def test_every_field_and_every_column_has_one_row() -> None:
 
 def test_every_response_and_deadline_is_explained() -> None:
     responses = BY_HAND.partition("| response |")[2]
-    assert re.findall(r"^\| `([a-z_]+)` \|", responses, flags=re.MULTILINE) == [one.value for one in Response]
-    assert all(f"`{one}`" in page_text() for one in Deadline)
+    assert re.findall(r"^\| `([a-z_]+)` \|", responses, flags=re.MULTILINE) == [response.value for response in Response]
+    assert all(f"`{deadline}`" in page_text() for deadline in Deadline)
 
 
 def test_every_example_on_the_page_is_a_policy_that_says_something() -> None:

@@ -41,7 +41,7 @@ def found(account: LiveAccount, package: Path) -> Callable[..., list[Finding]]:
 
 
 def problems(found: list[Finding]) -> list[str]:
-    lines = [str(one) for one in found if one.weight is Importance.PROBLEM]
+    lines = [str(finding) for finding in found if finding.weight is Importance.PROBLEM]
     assert all("\n" not in line and " -> " in line for line in lines)
     return lines
 
@@ -229,7 +229,7 @@ def test_what_an_earlier_life_kept_is_taken_up(
     deployment = Deployment(session=account.session, stack="rekindle")
     deployment.deploy(package, parameters={})
     deployment.remove()
-    assert [(one.weight, one.what.partition(" of an earlier")[0]) for one in found()] == [
+    assert [(finding.weight, finding.what.partition(" of an earlier")[0]) for finding in found()] == [
         (Importance.NOTE, "the table rekindle"),
         (Importance.NOTE, f"the bucket {BUCKET}"),
     ]
@@ -323,12 +323,13 @@ def test_every_name_that_the_template_gives_is_looked_for(
     deployment.deploy(package, parameters={})
     stack = account.stack("rekindle")
     named = {
-        one.physical_id
-        for one in stack.resources.values()
-        if resource_type(one.kind).identity(one.properties) is not None and one.kind.rpartition("::")[2] in _OWN_NAMES
+        resource.physical_id
+        for resource in stack.resources.values()
+        if resource_type(resource.kind).identity(resource.properties) is not None
+        and resource.kind.rpartition("::")[2] in _OWN_NAMES
     }
-    for one in stack.resources.values():  # as if the stack had lost them all
-        one.is_kept = True
+    for resource in stack.resources.values():  # as if the stack had lost them all
+        resource.is_kept = True
     account.client("cloudformation").delete_stack(StackName="rekindle")
     told = "\n".join(str(one) for one in found())
     assert len(named) > 60
@@ -345,7 +346,11 @@ def test_which_types_have_names_of_their_own(account: LiveAccount, package: Path
 
     Deployment(session=account.session, stack="rekindle").deploy(package, parameters={})
     resources = account.stack("rekindle").resources.values()
-    named = {one.kind for one in resources if resource_type(one.kind).identity(one.properties) is not None}
+    named = {
+        resource.kind
+        for resource in resources
+        if resource_type(resource.kind).identity(resource.properties) is not None
+    }
     own = {kind.rpartition("::")[2] for kind in named}
     assert own == _OWN_NAMES | {"BucketPolicy", "Dashboard", "EventInvokeConfig", "Stage"}
 

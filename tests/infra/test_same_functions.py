@@ -42,8 +42,12 @@ def test_the_template_that_they_are_made_from_is_the_packaged_one(template: Temp
 
 def test_tables_queues_buckets_and_buses_are_the_packaged_ones_too(template: Template) -> None:
     """They are made from the files that the packaged template is merged from."""
-    made = {name: one for name, one in resources().items() if one["Type"] != "AWS::IAM::ManagedPolicy"}
-    assert {one["Type"] for one in made.values()} >= {"AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::S3::Bucket"}
+    made = {name: resource for name, resource in resources().items() if resource["Type"] != "AWS::IAM::ManagedPolicy"}
+    assert {resource["Type"] for resource in made.values()} >= {
+        "AWS::DynamoDB::Table",
+        "AWS::SQS::Queue",
+        "AWS::S3::Bucket",
+    }
     assert made == {name: template["Resources"][name] for name in made}
 
 
@@ -51,7 +55,9 @@ def test_every_function_of_the_template_is_there_and_no_other(template: Template
     with _deployed() as cloud:
         found = deployment_of(app, cloud.stack_functions(), stack=STACK)
     assert len(of_type(template, "AWS::Serverless::Function")) == len(FUNCTIONS)
-    assert set(found.settings) == {name for one in FUNCTIONS for name in (one.name, f"{STACK}-{one.name}")}
+    assert set(found.settings) == {
+        name for function in FUNCTIONS for name in (function.name, f"{STACK}-{function.name}")
+    }
     assert found.handlers.keys() == found.settings.keys()
     assert set(found.durable) == {"recover", f"{STACK}-recover"}
 
@@ -78,7 +84,7 @@ def test_lambda_answers_with_each_function_s_configuration_as_the_template_has_i
 
 def test_log_groups_are_kept_as_long_as_the_parameter_asks() -> None:
     with _deployed() as cloud:
-        assert {one.log_days for one in cloud.stack_functions()} == {30}
+        assert {function.log_days for function in cloud.stack_functions()} == {30}
 
 
 def test_each_function_s_role_has_its_committed_policy_and_the_shared_ones() -> None:
@@ -88,8 +94,8 @@ def test_each_function_s_role_has_its_committed_policy_and_the_shared_ones() -> 
             name = function.name.removeprefix(f"{STACK}-")
             own = policy(name)
             shared = [policy(each) for each in shared_policies(own)]
-            wanted = [one for document in (own, *shared) for one in document["Statement"]]
-            assert [one.get("Sid") for one in function.role] == [
+            wanted = [statement for document in (own, *shared) for statement in document["Statement"]]
+            assert [statement.get("Sid") for statement in function.role] == [
                 one.get("Sid") for one in cloud._references().resolve(wanted)
             ]
 
@@ -151,7 +157,7 @@ def test_what_an_asynchronous_call_fails_with_in_the_end_lies_in_the_failures_qu
         cloud.clock.run_for(timedelta(hours=1))
         records = _messages(cloud)
     assert len(tries) == 4
-    assert sorted(one["requestPayload"].get("n", 1) for one in records) == [1, 2]
+    assert sorted(record["requestPayload"].get("n", 1) for record in records) == [1, 2]
     for one in records:
         assert one["requestContext"]["condition"] == "RetriesExhausted"
         assert one["requestContext"]["approximateInvokeCount"] == 2
@@ -192,4 +198,4 @@ def test_more_invocations_than_are_reserved_are_refused_and_the_asynchronous_one
 def _messages(cloud: Cloud) -> list[Any]:
     url = cloud._queue_url(f"{STACK}-failures")
     found = cloud.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
-    return [json.loads(one["Body"]) for one in found]
+    return [json.loads(message["Body"]) for message in found]

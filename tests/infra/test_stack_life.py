@@ -151,7 +151,7 @@ def test_an_update_applies_a_changed_policy(
     deployment.deploy(changed(less), parameters={})
     stack = account.stack("rekindle")
     assert stack.status == "UPDATE_COMPLETE"
-    touched = {one["LogicalResourceId"] for one in stack.events if one["ResourceStatus"] == "UPDATE_COMPLETE"}
+    touched = {event["LogicalResourceId"] for event in stack.events if event["ResourceStatus"] == "UPDATE_COMPLETE"}
     assert touched == {"rekindle", "SweepRole"}
     role = str(stack.resources["SweepRole"].physical_id)
     (name,) = account.client("iam").list_role_policies(RoleName=role)["PolicyNames"]
@@ -163,7 +163,7 @@ def test_an_update_that_fails_half_way_goes_back(
     account: LiveAccount, deployment: Deployment, package: Path, changed: Callable[[Callable[[Template], None]], Path]
 ) -> None:
     deployment.deploy(package, parameters={"NoticeEmail": "a@example.org"})
-    before = {name: dict(one.properties) for name, one in account.stack("rekindle").resources.items()}
+    before = {name: dict(resource.properties) for name, resource in account.stack("rekindle").resources.items()}
 
     def too_much(template: Template) -> None:
         statement = template["Resources"]["SweepRole"]["Properties"]["Policies"][0]["PolicyDocument"]["Statement"]
@@ -176,7 +176,7 @@ def test_an_update_that_fails_half_way_goes_back(
         deployment.deploy(changed(too_much), parameters={"NoticeEmail": "b@example.org"})
     stack = account.stack("rekindle")
     assert stack.status == "UPDATE_ROLLBACK_COMPLETE"
-    assert {name: one.properties for name, one in stack.resources.items()} == before
+    assert {name: resource.properties for name, resource in stack.resources.items()} == before
     deployment.deploy(package, parameters={})  # and the next one works, with what was chosen first
     assert stack.plan is not None
     assert stack.plan.texts["NoticeEmail"] == "a@example.org"
@@ -305,7 +305,7 @@ def test_what_is_left_after_the_removal_is_named_with_its_command(
         destinationArn=made_function(account, "rekindle-log_batch"),
     )
     deployment.remove()
-    said = "\n".join(str(one) for one in deployment.leftovers())
+    said = "\n".join(str(leftover) for leftover in deployment.leftovers())
     assert "could not be checked" not in said
     assert "aws cloudwatch delete-alarms --alarm-names rekindle-job-lm-7b-hang" in said
     assert "rekindle-job-x-job" not in said, "another stage's alarm"
@@ -314,7 +314,7 @@ def test_what_is_left_after_the_removal_is_named_with_its_command(
     assert "/rekindle-dev/" not in said
     assert "--log-group-name /aws/sagemaker/Clusters/pretrain/k3v9m2x7q1ab --filter-name rekindle" in said
     assert f"aws s3 rb s3://rekindle-artefacts-{ACCOUNT_ID}-{REGION} --force" in said
-    assert all("\n" not in str(one) for one in deployment.leftovers())
+    assert all("\n" not in str(leftover) for leftover in deployment.leftovers())
 
 
 def put_alarm(account: LiveAccount, name: str, *, stack: str) -> None:
@@ -337,7 +337,7 @@ def made_function(account: LiveAccount, name: str) -> str:
 
     role = "arn:aws:iam::123456789012:role/any"
     iam = account.client("iam")
-    if not [one for one in iam.list_roles()["Roles"] if one["RoleName"] == "any"]:
+    if not [role for role in iam.list_roles()["Roles"] if role["RoleName"] == "any"]:
         role = iam.create_role(RoleName="any", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
     made: dict[str, Any] = boto3.client(
         "lambda", endpoint_url=f"https://lambda.{REGION}.amazonaws.com"

@@ -47,7 +47,9 @@ def test_a_new_parameter_without_a_variable_is_seen(template: Template) -> None:
 
 def test_the_place_that_the_module_replaces_stands_once_in_each_function(package: Path, template: Template) -> None:
     text = (package / TEMPLATE).read_text(encoding="utf-8")
-    functions = [one for one in template["Resources"].values() if one["Type"] == "AWS::Serverless::Function"]
+    functions = [
+        resource for resource in template["Resources"].values() if resource["Type"] == "AWS::Serverless::Function"
+    ]
     assert text.count(URI) == len(functions) == text.count('"CodeUri"')
     assert URI.replace('"', '\\"') in (MODULE / "main.tf").read_text(encoding="utf-8")
     assert BUNDLE in (MODULE / "main.tf").read_text(encoding="utf-8")
@@ -66,9 +68,11 @@ def test_the_cdk_stack_knows_every_word_of_the_template(template: Template) -> N
         "Transform",
     }
     (words,) = (
-        ast.literal_eval(one.value)
-        for one in ast.parse(CDK.read_text(encoding="utf-8")).body
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name) and one.targets[0].id == "WORDS"
+        ast.literal_eval(statement.value)
+        for statement in ast.parse(CDK.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and statement.targets[0].id == "WORDS"
     )
     assert {word for about in template["Parameters"].values() for word in about} <= words.keys()
     assert {word for about in template["Outputs"].values() for word in about} <= {"Value", "Description", "Condition"}

@@ -25,7 +25,7 @@ def test_a_crash_that_is_made_good_step_for_step() -> None:
     wire = ledger(incident()).to_wire()
     assert wire["mttd_s"] == 60
     assert wire["mttr_s"] == 660
-    assert [(one["phase"], one["after_s"], one["seconds"]) for one in wire["stages"]] == [
+    assert [(stage["phase"], stage["after_s"], stage["seconds"]) for stage in wire["stages"]] == [
         ("detect", 0, 60),
         ("resubmitting", 60, 30),
         ("verifying", 90, 570),
@@ -294,9 +294,9 @@ def test_every_type_in_the_table_of_gpus_is_one_of_ec2_and_of_sagemaker() -> Non
 def test_every_count_of_gpus_is_what_ec2_itself_answers() -> None:
     """moto keeps EC2's own answer to DescribeInstanceTypes; what it lacks (old and rare types) is left out."""
     told = {
-        name: sum(gpu["Count"] for gpu in one["GpuInfo"]["Gpus"])
-        for name, one in INSTANCE_TYPES.items()
-        if "GpuInfo" in one
+        name: sum(gpu["Count"] for gpu in instance_type["GpuInfo"]["Gpus"])
+        for name, instance_type in INSTANCE_TYPES.items()
+        if "GpuInfo" in instance_type
     }
     held = [row for row in GPU_TABLE if row.instance in told]
     assert len(held) > 40

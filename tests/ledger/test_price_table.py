@@ -34,7 +34,7 @@ def test_every_shipped_price_has_a_source_a_date_and_a_type_that_can_cost_someth
     assert row.source
     assert date(2025, 11, 23) <= date.fromisoformat(row.as_of) <= date(2026, 11, 23)
     assert row.usd_per_hour > 0
-    known = {one.instance for one in GPU_TABLE}
+    known = {row.instance for row in GPU_TABLE}
     assert row.instance in known or row.instance.startswith("trn")
 
 

@@ -48,7 +48,7 @@ def attempt(ended: float | None = None) -> Attempt:
 
 @given(st.lists(st.one_of(st.integers(0, 10_000).map(Known), st.just(Unknown("nobody knows")))))
 def test_a_sum_is_its_known_parts_and_unknown_where_there_are_none(quantities: list[Maybe[int]]) -> None:
-    known = [one.value for one in quantities if isinstance(one, Known)]
+    known = [quantity.value for quantity in quantities if isinstance(quantity, Known)]
     total = total_of(quantities)
     assert (total["counted"], total["counted"] + total["not_counted"]) == (len(known), len(quantities))
     if quantities and not known:
@@ -60,12 +60,12 @@ def test_a_sum_is_its_known_parts_and_unknown_where_there_are_none(quantities: l
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(incidents(), max_size=6), st.booleans(), st.floats(0, 90_000))
 def test_a_jobs_figures_are_those_of_its_incidents(many: list[Incident], active: bool, ended: float) -> None:
-    books = [ledger(one, now=100_000) for one in many]
+    books = [ledger(incident, now=100_000) for incident in many]
     body = job_sums(job(active=active, ended=ended), [attempt()], books, NO_RUN, now=NOW)
     assert {name: body[name] for name in sums_of(books)} == sums_of(books)
     for name in ("steps_lost", "steps_saved", "gpu_hours_lost", "dollars_lost", "dollars_saved"):
-        parts = [getattr(one, name) for one in books]
-        known = [one.value for one in parts if isinstance(one, Known)]
+        parts = [getattr(book, name) for book in books]
+        known = [part.value for part in parts if isinstance(part, Known)]
         expected = sum(known) if known or not parts else None
         told = body[name]["sum"] if not isinstance(body[name]["sum"], dict) else None
         assert told == (None if expected is None else pytest.approx(expected, abs=0.01))
@@ -77,10 +77,10 @@ def test_a_jobs_figures_are_those_of_its_incidents(many: list[Incident], active:
 @settings(max_examples=examples(50), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(incidents(), max_size=6), st.booleans())
 def test_an_ettr_is_a_share_and_never_above_what_it_is_at_most(many: list[Incident], active: bool) -> None:
-    books = [ledger(one, now=100_000) for one in many]
+    books = [ledger(incident, now=100_000) for incident in many]
     whole = job_sums(job(active=active), [attempt()], books, NO_RUN, now=NOW)
     fleet = fleet_ettr([job(active=active)], books, since=at(0), now=NOW)
-    is_open = any(one.closed_at is None for one in many)
+    is_open = any(incident.closed_at is None for incident in many)
     for body in (whole, fleet):
         at_most = body["ettr_at_most"]
         if isinstance(body["ettr"], float):
@@ -127,8 +127,8 @@ def test_what_is_spared_is_summed_at_both_ends() -> None:
     books = [ledger(incident(fault=fault)) for fault in (FaultClass.HANG, FaultClass.SOFTWARE_CRASH)]
     total = sums_of([*books, ledger(incident(fault=FaultClass.OPERATOR_ORDER))])["spared_dollars"]
     ends = [book.otherwise.spared_dollars for book in books]
-    low = sum(one.value.low for one in ends if isinstance(one, Known))
-    high = sum(one.value.high for one in ends if isinstance(one, Known))
+    low = sum(end.value.low for end in ends if isinstance(end, Known))
+    high = sum(end.value.high for end in ends if isinstance(end, Known))
     assert total["sum"] == {"low": pytest.approx(low, abs=0.001), "high": pytest.approx(high, abs=0.001)}
     assert (total["counted"], total["not_counted"]) == (2, 1)
     nothing = sums_of([ledger(incident(fault=FaultClass.OPERATOR_ORDER))])["spared_dollars"]

@@ -35,7 +35,7 @@ def _event(cloud: Cloud, size: int) -> None:
 
 def _two_events(cloud: Cloud, size: int) -> None:
     entries = [{"Source": "a", "DetailType": "b", "Detail": json.dumps("x" * (size // 2 - 4))} for _ in range(2)]
-    missing = size - sum(len(one["Detail"]) + 2 for one in entries)
+    missing = size - sum(len(entry["Detail"]) + 2 for entry in entries)
     entries[0]["DetailType"] += "b" * missing
     cloud.client("events").put_events(Entries=entries)
 

@@ -211,7 +211,9 @@ def test_hyperpods_own_recovery_acts_on_the_exact_words_and_only_where_it_is_aut
     assert there[replaced[2]] == "Running"
     config = cloud.clusters.resource_config("pretrain")
     listed = {
-        one["InstanceId"]: one["CustomerIpAddress"] for part in config["InstanceGroups"] for one in part["Instances"]
+        instance["InstanceId"]: instance["CustomerIpAddress"]
+        for part in config["InstanceGroups"]
+        for instance in part["Instances"]
     }
     assert config["ClusterConfig"]["ClusterName"] == "pretrain"
     assert listed[replaced[2]] == replaced[3]

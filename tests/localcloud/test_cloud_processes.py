@@ -135,7 +135,10 @@ def test_who_ignores_sigterm_is_killed_after_the_grace(http_cloud: Cloud, proces
     http_cloud.client("sagemaker").stop_training_job(TrainingJobName="stubborn")
     assert until(lambda: status(http_cloud, "stubborn") == "Stopped")
     described = http_cloud.client("sagemaker").describe_training_job(TrainingJobName="stubborn")
-    assert [one["Status"] for one in described["SecondaryStatusTransitions"]][-2:] == ["Stopping", "Stopped"]
+    assert [transition["Status"] for transition in described["SecondaryStatusTransitions"]][-2:] == [
+        "Stopping",
+        "Stopped",
+    ]
     assert not any(is_alive(pid) for pid in pids.values())
 
 

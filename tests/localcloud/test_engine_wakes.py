@@ -133,7 +133,10 @@ def test_a_wake_that_the_answer_to_the_last_checkpoint_brings_is_taken() -> None
     with engine_for(handler) as (engine, clock):
 
         def wake_before_the_timer_is_stored(arn: str, updates: Any) -> None:
-            if any(one.operation_type is OperationType.WAIT and one.action is OperationAction.START for one in updates):
+            if any(
+                update.operation_type is OperationType.WAIT and update.action is OperationAction.START
+                for update in updates
+            ):
                 assert looked.wait(_PATIENT_S)
                 engine.succeed(callbacks[0], b'"now"')
                 # the invocation that it asks for is refused meanwhile: this one is running

@@ -119,7 +119,7 @@ def test_the_switches_are_written_by_the_api_and_the_recovery_alone() -> None:
     assert allowed == {"api_handler", "recover"}
 
 
-@pytest.mark.parametrize("function", [one.name for one in FUNCTIONS])
+@pytest.mark.parametrize("function", [function.name for function in FUNCTIONS])
 def test_no_function_reaches_what_is_none_of_its_business(function: str) -> None:
     with Cloud() as cloud:
         cloud.client("s3").create_bucket(

@@ -750,15 +750,15 @@ def test_no_method_ever_raises_whatever_it_is_given(calls: list[Any], tmp_path_f
     env = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
     monitor = start_monitor(mailbox=box, config=QUICK, env=env)
     try:
-        for name, one, two, three in calls:
+        for name, call, two, three in calls:
             if name == "step":
-                monitor.step(one, loss=two, grad_norm=three, tokens=one, work_s=two, other=three)
+                monitor.step(call, loss=two, grad_norm=three, tokens=call, work_s=two, other=three)
             elif name == "local_non_finite":
-                monitor.local_non_finite(one, two, ranks=three)
+                monitor.local_non_finite(call, two, ranks=three)
             elif name == "saved":
-                monitor.saved(one, two, files=three, kind=one, took_s=two)
+                monitor.saved(call, two, files=three, kind=call, took_s=two)
             elif name == "phase":
-                with monitor.phase(one):
+                with monitor.phase(call):
                     pass
             else:
                 monitor.alive()

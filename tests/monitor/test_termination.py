@@ -173,9 +173,9 @@ def test_a_worker_that_has_ended_is_missed_before_and_after_it_was_waited_for(tm
         others[1].wait()
         assert look() == "True"
     finally:
-        for one in (*others, watching):
-            one.kill()
-            one.communicate()
+        for process in (*others, watching):
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize(

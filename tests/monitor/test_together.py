@@ -66,7 +66,7 @@ class Host:
         return HostSummary.from_json(raw)
 
     def kinds(self) -> dict[int, ReportKind]:
-        return {one.rank: one.kind for _, one in self.summary().reports}
+        return {report.rank: report.kind for _, report in self.summary().reports}
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_of_eight_ranks_that_stall_together_the_first_one_writes_for_all(box: Ob
     host.run(60)
     assert host.kinds() == dict.fromkeys(HOST, ReportKind.STALL)
     assert box.written.count(SUMMARY) == 1
-    assert {one.host for _, one in host.summary().reports} == {"node-8"}
+    assert {report.host for _, report in host.summary().reports} == {"node-8"}
 
 
 @pytest.mark.parametrize("mute", [frozenset({FIRST}), frozenset(HOST) - {FIRST + 5}, frozenset({FIRST, FIRST + 1})])
@@ -146,7 +146,9 @@ def test_a_bad_value_has_a_summary_of_its_own(box: ObservedBox) -> None:
         host.ranks[rank].non_finite(7 if rank == FIRST else 8, "loss")
     host.run(30)
     found = host.summary(ReportKind.NON_FINITE)
-    assert [(one.rank, one.step) for _, one in found.reports] == [(rank, 7 if rank == FIRST else 8) for rank in HOST]
+    assert [(report.rank, report.step) for _, report in found.reports] == [
+        (rank, 7 if rank == FIRST else 8) for rank in HOST
+    ]
 
 
 def test_a_small_run_has_none(box: ObservedBox) -> None:
@@ -184,5 +186,7 @@ def test_a_monitor_of_a_large_run_writes_it(box: ObservedBox) -> None:
     raw = box.get(SUMMARY)
     assert raw is not None
     found = HostSummary.from_json(raw)
-    assert [(one.rank, one.kind, one.host) for _, one in found.reports] == [(FIRST, ReportKind.STALL, "node-8")]
+    assert [(report.rank, report.kind, report.host) for _, report in found.reports] == [
+        (FIRST, ReportKind.STALL, "node-8")
+    ]
     assert "test_a_monitor_of_a_large_run_writes_it" in found.reports[0][1].stacks

@@ -74,8 +74,8 @@ class Told:
 
         backend: Any = sqs_backends["123456789012"]["us-west-2"]
         return [
-            {"body": one.body, "attributes": one.message_attributes}
-            for one in backend.get_queue(f"{STACK}-{queue}")._messages
+            {"body": message.body, "attributes": message.message_attributes}
+            for message in backend.get_queue(f"{STACK}-{queue}")._messages
         ]
 
 

@@ -26,12 +26,12 @@ def received(body: bytes | str) -> list[Any]:
 def resource(body: bytes | str) -> dict[str, str]:
     """The attributes of the service that sent it."""
     request = json_format.Parse(json.dumps(_with_bytes(json.loads(body))), ExportTraceServiceRequest())
-    return {one.key: one.value.string_value for one in request.resource_spans[0].resource.attributes}
+    return {attribute.key: attribute.value.string_value for attribute in request.resource_spans[0].resource.attributes}
 
 
 def attributes(of: Any) -> dict[str, Any]:
     """Of a span or an event, as Python's own values."""
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in of.attributes}
+    return {attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value")) for attribute in of.attributes}
 
 
 def _with_bytes(value: Any) -> Any:

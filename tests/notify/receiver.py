@@ -105,7 +105,7 @@ class Receiver:
 
     def taken(self) -> list[Got]:
         """What was answered with success."""
-        return [one for one in self.got if one.answer == "200"]
+        return [request for request in self.got if request.answer == "200"]
 
 
 def hmac_by_the_book(key: bytes, message: bytes) -> bytes:

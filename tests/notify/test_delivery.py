@@ -55,14 +55,14 @@ def test_what_a_receiver_does_not_take_comes_again_with_the_same_id(told: Told) 
     ]
     with ExitStack() as stack:
         receivers = [stack.enter_context(Receiver(plan=deque(plan))) for plan in plans]
-        told.document("channels", routes(**{f"c{n}": webhook(one.url) for n, one in enumerate(receivers)}))
+        told.document("channels", routes(**{f"c{n}": webhook(receiver.url) for n, receiver in enumerate(receivers)}))
         told.service.announcer.announce(notice())
         told.cloud.clock.run_for(HOUR)
     for plan, receiver in zip(plans, receivers, strict=True):
-        assert [one.answer for one in receiver.got] == [str(one) for one in plan] + ["200"]
-        assert len({one.message_id for one in receiver.got}) == 1
-        assert len({one.body for one in receiver.got}) == 1
-        assert all(is_genuine(one, SECRET) for one in receiver.got)
+        assert [request.answer for request in receiver.got] == [str(status) for status in plan] + ["200"]
+        assert len({request.message_id for request in receiver.got}) == 1
+        assert len({request.body for request in receiver.got}) == 1
+        assert all(is_genuine(request, SECRET) for request in receiver.got)
     assert len({receiver.got[0].message_id for receiver in receivers}) == len(plans)  # an id of each channel's own
     assert told.waiting("deliveries") == told.waiting("undelivered") == []
 
@@ -76,8 +76,8 @@ def test_retry_after_is_kept_to_by_the_whole_channel(told: Told, receiver: Recei
     told.cloud.clock.run_for(timedelta(seconds=119))
     assert len(receiver.got) == 1  # the other four have waited without asking
     told.cloud.clock.run_for(HOUR)
-    assert len(receiver.taken()) == len({one.message_id for one in receiver.taken()}) == 5
-    later = [int(one.headers["webhook-timestamp"]) for one in receiver.taken()]
+    assert len(receiver.taken()) == len({request.message_id for request in receiver.taken()}) == 5
+    later = [int(request.headers["webhook-timestamp"]) for request in receiver.taken()]
     assert min(later) >= int(began.timestamp()) + 120
 
 
@@ -88,11 +88,11 @@ def test_a_storm_against_a_receiver_that_fails_half_the_time_loses_nothing(told:
     for token in tokens:
         told.service.announcer.announce(notice(token=token))
     told.cloud.clock.run_for(24 * HOUR)
-    arrived = [json.loads(one.body)["id"] for one in receiver.taken()]
+    arrived = [json.loads(request.body)["id"] for request in receiver.taken()]
     assert sorted(arrived) == sorted(tokens)
     assert told.waiting("deliveries") == told.waiting("undelivered") == []
-    ids = {json.loads(one.body)["id"]: one.message_id for one in receiver.got}
-    assert all(ids[json.loads(one.body)["id"]] == one.message_id for one in receiver.got)
+    ids = {json.loads(request.body)["id"]: request.message_id for request in receiver.got}
+    assert all(ids[json.loads(request.body)["id"]] == request.message_id for request in receiver.got)
 
 
 def test_one_receiver_s_outage_delays_no_other_channel(told: Told, receiver: Receiver) -> None:
@@ -126,8 +126,8 @@ def test_a_refusal_goes_to_the_undeliverable_with_the_reason_and_back_by_redrive
     assert told.waiting("deliveries") == []
     assert told.redrive() == 1  # the receiver has been mended
     told.cloud.clock.run_for(HOUR)
-    assert [one.answer for one in receiver.got] == ["404", "200"]
-    assert len({one.message_id for one in receiver.got}) == 1
+    assert [request.answer for request in receiver.got] == ["404", "200"]
+    assert len({request.message_id for request in receiver.got}) == 1
     assert told.waiting("undelivered") == told.waiting("deliveries") == []
 
 
@@ -139,9 +139,9 @@ def test_a_notice_that_comes_late_says_that_it_stands_before_what_came_first(tol
     told.cloud.clock.run_for(timedelta(seconds=2))
     told.service.announcer.announce(notice(token="inc-1.1.9.0", sequence="0001.000009.001", title="recovered"))
     told.cloud.clock.run_for(HOUR)
-    arrived = [json.loads(one.body) for one in receiver.taken()]
-    assert sorted(one["sequence"] for one in arrived) == ["0001.000003.001", "0001.000009.001"]
-    assert max(arrived, key=lambda one: one["sequence"])["data"]["title"] == "recovered"
+    arrived = [json.loads(request.body) for request in receiver.taken()]
+    assert sorted(message["sequence"] for message in arrived) == ["0001.000003.001", "0001.000009.001"]
+    assert max(arrived, key=lambda body: body["sequence"])["data"]["title"] == "recovered"
 
 
 def test_a_redirect_is_not_followed(told: Told, receiver: Receiver) -> None:
@@ -182,8 +182,8 @@ def test_a_channel_that_cannot_be_used_says_why(told: Told) -> None:
     told.service.announcer.announce(notice())
     told.cloud.clock.run_for(HOUR)
     dead = {
-        json.loads(one["body"])["channel"]: one["attributes"]["why"]["StringValue"]
-        for one in told.waiting("undelivered")
+        json.loads(message["body"])["channel"]: message["attributes"]["why"]["StringValue"]
+        for message in told.waiting("undelivered")
     }
     assert dead.keys() == wrong.keys()
     for name, (_, reason) in wrong.items():
@@ -244,8 +244,8 @@ def test_changes_go_only_to_channels_that_want_them(told: Told, receiver: Receiv
         told.service.announcer.announce(notice(kind=NoticeKind.CHANGE))
         told.service.announcer.announce(notice(token="another"))
         told.cloud.clock.run_for(HOUR)
-        assert [json.loads(one.body)["data"]["kind"] for one in board.got] == ["change"]
-    assert [json.loads(one.body)["data"]["kind"] for one in receiver.got] == ["news"]
+        assert [json.loads(request.body)["data"]["kind"] for request in board.got] == ["change"]
+    assert [json.loads(request.body)["data"]["kind"] for request in receiver.got] == ["news"]
 
 
 def test_garbage_in_the_queue_is_buried_and_holds_nobody_up(told: Told, receiver: Receiver) -> None:

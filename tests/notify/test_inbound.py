@@ -156,7 +156,7 @@ def test_an_alert_of_alertmanager_opens_the_job_s_incident_with_its_fault(door: 
     assert again.json()["alerts"][0]["what"] == "duplicate"
     resolved = door.post("prom", golden("alertmanager_v4_resolved", job, door.now()), BEARER)
     assert resolved.json()["alerts"][0]["what"] == "joined"
-    assert [one.fault for one in door.signals(job)] == ["node_hardware", None]
+    assert [signal.fault for signal in door.signals(job)] == ["node_hardware", None]
 
 
 def test_a_resolved_alert_opens_nothing(door: Door, job: str) -> None:
@@ -174,7 +174,7 @@ def test_basic_authentication_and_a_source_s_own_names_for_labels(door: Door, jo
     named["alerts"][0] |= {"fingerprint": "another"}
     named["alerts"][0]["labels"] = {"alertname": "GpuXidErrors", "team": job}
     assert door.post("prom-names", json.dumps(named).encode(), BEARER).json()["alerts"][0]["what"] == "joined"
-    assert [one.fault for one in door.signals(job)] == ["node_hardware", "node_hardware"]
+    assert [signal.fault for signal in door.signals(job)] == ["node_hardware", "node_hardware"]
 
 
 def test_grafana_s_alerts_come_one_by_one_each_to_whom_it_concerns(door: Door, job: str) -> None:
@@ -183,7 +183,7 @@ def test_grafana_s_alerts_come_one_by_one_each_to_whom_it_concerns(door: Door, j
     first, second = answer.json()["alerts"]
     assert (first["alert"], first["what"]) == ("Loss is not a number", "opened")
     assert (second["alert"], second["what"]) == ("Storage is nearly full", "dropped")  # nobody protects that cluster
-    assert [one.fault for one in door.signals(job)] == ["non_finite"]
+    assert [signal.fault for signal in door.signals(job)] == ["non_finite"]
 
 
 def test_an_alert_that_began_before_facts_are_remembered_opens_nothing() -> None:

@@ -35,8 +35,8 @@ NOTICES = st.builds(
     at=MOMENTS,
     kind=st.sampled_from(NoticeKind),
     approval_id=st.text(),
-    fault=st.sampled_from(["", *(one.value for one in FaultClass)]),
-    phase=st.sampled_from(["", *(one.value for one in Phase)]),
+    fault=st.sampled_from(["", *(fault.value for fault in FaultClass)]),
+    phase=st.sampled_from(["", *(phase.value for phase in Phase)]),
     cluster=st.text(),
     node=st.text(),
     paste=st.lists(st.tuples(st.text(), st.text())).map(tuple),
@@ -50,7 +50,9 @@ def _undescribed(value: Any, schema: dict[str, Any], at: str = "") -> list[str]:
     if not isinstance(value, dict):
         return []
     schemas = [schema, *schema.get("anyOf", ())]
-    known: dict[str, Any] = {name: one for part in schemas for name, one in part.get("properties", {}).items()}
+    known: dict[str, Any] = {
+        name: property_schema for part in schemas for name, property_schema in part.get("properties", {}).items()
+    }
     found = [f"{at}{name}" for name in value if name not in known]
     for name in value.keys() & known.keys():
         found += _undescribed(value[name], known[name], f"{at}{name}.")
@@ -94,10 +96,10 @@ def test_the_events_of_whole_recoveries_are_valid() -> None:
         w.submit(scripts=(Script(faults=(crash_at(25),)), Script()))
         w.submit("second", scripts=(Script(faults=(freeze_at(15),)), Script()))
         w.recover(count=2)
-    assert {one["data"]["kind"] for one in seen} >= {NoticeKind.NEWS, NoticeKind.CHANGE}
-    for one in seen:
-        VALIDATE(one)
-        assert _undescribed(one, SCHEMA) == []
+    assert {detail["data"]["kind"] for detail in seen} >= {NoticeKind.NEWS, NoticeKind.CHANGE}
+    for detail in seen:
+        VALIDATE(detail)
+        assert _undescribed(detail, SCHEMA) == []
 
 
 def _noted(w: World) -> list[dict[str, Any]]:

@@ -169,9 +169,9 @@ def test_whole_recoveries_leave_one_trace_each_the_same_that_the_api_gives() -> 
             about = attributes(root)
             stored = w.service.store.load(about["rekindle.incident_id"]).incident
             assert stored.phase is Phase.RECOVERED
-            assert {one.name for one in spans} >= {"recovery", "attempt", "resubmitting", "verifying"}
-            assert all(one.parent_span_id == root.span_id for one in spans[1:])
-            assert sum(len(one.events) for one in spans) == len(w.service.store.timeline(stored.incident_id))
+            assert {span.name for span in spans} >= {"recovery", "attempt", "resubmitting", "verifying"}
+            assert all(span.parent_span_id == root.span_id for span in spans[1:])
+            assert sum(len(span.events) for span in spans) == len(w.service.store.timeline(stored.incident_id))
             assert json.loads(got.body) == w.service.traces.of(stored)
             assert resource(got.body)["cloud.region"] == "us-west-2"
         assert len({spans[0].trace_id for spans in traces}) == 2

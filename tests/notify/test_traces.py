@@ -54,7 +54,7 @@ def traced(one: Incident, lines: list[TimelineEntry] | None = None) -> tuple[Spa
 
 def test_every_fact_of_the_incident_is_a_span_once_and_all_hang_together() -> None:
     root, *children = spans = traced(told())
-    assert sorted(one.name for one in children) == [
+    assert sorted(child.name for child in children) == [
         "approval",
         "attempt",
         "detect",
@@ -62,12 +62,12 @@ def test_every_fact_of_the_incident_is_a_span_once_and_all_hang_together() -> No
         "resubmitting",
         "verifying",
     ]
-    assert len({one.span_id for one in spans}) == len(spans)
-    assert {one.trace_id for one in spans} == {root.trace_id}
+    assert len({span.span_id for span in spans}) == len(spans)
+    assert {span.trace_id for span in spans} == {root.trace_id}
     assert (root.name, root.parent_id, root.start, root.end) == ("recovery", "", T0, at(660))
-    assert {one.parent_id for one in children} == {root.span_id}
-    assert all(root.start <= one.start <= one.end <= root.end for one in children)
-    by_name = {one.name: one for one in children}
+    assert {child.parent_id for child in children} == {root.span_id}
+    assert all(root.start <= child.start <= child.end <= root.end for child in children)
+    by_name = {child.name: child for child in children}
     assert (by_name["attempt"].start, by_name["attempt"].end) == (at(80), at(660))
     assert by_name["attempt"].attributes["rekindle.resume_step"] == 900
     assert by_name["attempt"].attributes["rekindle.excluded_nodes"] == ("n7",)
@@ -89,11 +89,11 @@ def test_the_stages_of_a_trace_are_the_ledgers_own_and_leave_no_gap() -> None:
 
 def test_each_line_of_the_timeline_is_an_event_of_the_stage_it_belongs_to() -> None:
     spans = {span.name: span for span in traced(told())}
-    assert [one.name for one in spans["resubmitting"].events] == ["run.crashed"]
-    assert [one.name for one in spans["verifying"].events] == ["verify.started", "verify.passed"]
+    assert [event.name for event in spans["resubmitting"].events] == ["run.crashed"]
+    assert [event.name for event in spans["verifying"].events] == ["verify.started", "verify.passed"]
     long = [replace(LINES[0], at=at(61 + n), rule=f"look.{n}") for n in range(MAX_EVENTS + 7)]
     root, *rest = traced(told(), long)
-    events = [one.name for span in (root, *rest) for one in span.events]
+    events = [event.name for span in (root, *rest) for event in span.events]
     assert len(events) == MAX_EVENTS == len(set(events))
     assert {"look.0", f"look.{MAX_EVENTS + 6}"} <= set(events)
     assert root.dropped_events == 7
@@ -113,8 +113,8 @@ def test_an_incident_that_was_not_recovered_is_an_error_and_what_is_not_known_is
 
 def test_what_an_open_incident_has_closed_keeps_its_ids_when_it_is_traced_again() -> None:
     open_one = incident(phases=((Phase.RESUBMITTING, 60), (Phase.VERIFYING, 90)))
-    early = {one.name: one for one in traced(open_one)}
-    late = {one.name: one for one in traced(told())}
+    early = {span.name: span for span in traced(open_one)}
+    late = {span.name: span for span in traced(told())}
     assert early["recovery"].attributes["rekindle.open"] is True
     assert early["recovery"].status is SpanStatus.UNSET
     assert early["resubmitting"] == replace(late["resubmitting"], events=early["resubmitting"].events)
@@ -139,7 +139,7 @@ def test_the_checkpoint_that_was_asked_for_stands_on_its_stage() -> None:
         request_id="r1", attempt="lm", asked_at=at(65), deadline_at=at(185), outcome="saved", step=990, why="hang"
     )
     phases = ((Phase.CHECKPOINTING, 60), (Phase.RESUBMITTING, 90), (Phase.RECOVERED, 660))
-    spans = {one.name: one for one in traced(incident(phases=phases).changed(ask=ask))}
+    spans = {span.name: span for span in traced(incident(phases=phases).changed(ask=ask))}
     assert spans["checkpointing"].attributes["rekindle.checkpoint"] == "saved"
     assert spans["checkpointing"].attributes["rekindle.checkpoint_step"] == 990
 

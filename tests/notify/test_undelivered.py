@@ -51,7 +51,7 @@ def test_sent_again_each_arrives_once(told: Told, receiver: Receiver) -> None:
     assert call(told, "redrive_undelivered") == {"sent_again": 13, "unreadable": 0}
     assert call(told, "redrive_undelivered") == {"sent_again": 0, "unreadable": 0}
     told.cloud.clock.run_for(HOUR)
-    arrived = [one.message_id for one in receiver.taken()]
+    arrived = [request.message_id for request in receiver.taken()]
     assert len(arrived) == len(set(arrived)) == 13
     assert call(told, "list_undelivered") == {"notices": []}
 
@@ -85,8 +85,8 @@ def test_what_is_no_notice_is_told_and_stays(told: Told, receiver: Receiver) -> 
         sqs.send_message(QueueUrl=told.service.settings.undelivered_url, MessageBody=body)
     seen = call(told, "list_undelivered")["notices"]
     assert len(seen) == len(bodies)
-    assert {one["channel"] for one in seen} == {""}
-    assert all("deliver" in one["why"] for one in seen)
+    assert {letter["channel"] for letter in seen} == {""}
+    assert all("deliver" in letter["why"] for letter in seen)
     assert call(told, "redrive_undelivered") == {"sent_again": 0, "unreadable": len(bodies)}
     assert len(told.waiting("undelivered")) == len(bodies)
 

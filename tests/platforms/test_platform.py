@@ -29,13 +29,13 @@ def test_a_capability_of_a_newer_version_is_left_out() -> None:
 
 
 def test_names_are_unique_and_are_fit_to_be_stored() -> None:
-    names = [one.name for one in PLATFORMS]
+    names = [platform.name for platform in PLATFORMS]
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[a-z][a-z0-9_]{0,30}", name) for name in names)
 
 
 def test_of_a_platform_that_is_not_known_nothing_is_assumed() -> None:
-    assert not any(getattr(UNKNOWN_PLATFORM, one.name) is True for one in fields(Platform))
+    assert not any(getattr(UNKNOWN_PLATFORM, field.name) is True for field in fields(Platform))
 
 
 def test_every_capability_is_asked_for_outside_the_platforms_folders() -> None:
@@ -44,7 +44,7 @@ def test_every_capability_is_asked_for_outside_the_platforms_folders() -> None:
         for path in SERVICE.rglob("*.py")
         if "platforms" not in path.parts and path.name != "platform.py"
     )
-    unasked = [one.name for one in fields(Platform) if not re.search(rf"\.{one.name}\b", asking)]
+    unasked = [field.name for field in fields(Platform) if not re.search(rf"\.{field.name}\b", asking)]
     assert unasked == []
 
 

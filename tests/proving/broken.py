@@ -196,7 +196,11 @@ def another_run_s_checkpoints_are_listed(world: World) -> None:
 
     def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
         found = part.checkpoints(job, attempts, **more).value
-        return Known(tuple(replace(one, root=one.root.replace("/step-", "/of-another-step-")) for one in found))
+        return Known(
+            tuple(
+                replace(checkpoint, root=checkpoint.root.replace("/step-", "/of-another-step-")) for checkpoint in found
+            )
+        )
 
     world.mailbox = Over(part, checkpoints=checkpoints)
 
@@ -277,8 +281,11 @@ def every_manifest_is_taken_for_the_run_s(world: World) -> None:
 
     def checkpoints(job: Any, attempts: Any, **more: Any) -> Known[Any]:
         found = part.checkpoints(job, attempts, **more).value
-        roots = {one.step: f"{job.mailbox}/checkpoints/step-{one.step}-{one.attempt}" for one in found}
-        return Known(tuple(replace(one, root=one.root or roots[one.step]) for one in found))
+        roots = {
+            checkpoint.step: f"{job.mailbox}/checkpoints/step-{checkpoint.step}-{checkpoint.attempt}"
+            for checkpoint in found
+        }
+        return Known(tuple(replace(checkpoint, root=checkpoint.root or roots[checkpoint.step]) for checkpoint in found))
 
     world.mailbox = Over(part, checkpoints=checkpoints)
 

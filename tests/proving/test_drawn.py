@@ -24,16 +24,16 @@ def drawn() -> list[Story]:
 
 
 def test_every_kind_of_source_fault_is_drawn(drawn: list[Story]) -> None:
-    assert {source_fault.kind for one in drawn for source_fault in one.source_faults} == set(kinds.SOURCE_FAULTS)
+    assert {source_fault.kind for draw in drawn for source_fault in draw.source_faults} == set(kinds.SOURCE_FAULTS)
 
 
 def test_every_kind_of_trouble_is_drawn(drawn: list[Story]) -> None:
-    troubles = {trouble.kind for one in drawn for run in one.runs for trouble in run.troubles}
+    troubles = {trouble.kind for draw in drawn for run in draw.runs for trouble in run.troubles}
     assert troubles == set(kinds.TROUBLES)
 
 
 def test_everything_that_a_person_may_do_is_drawn(drawn: list[Story]) -> None:
-    actions = [action for one in drawn for action in one.actions]
+    actions = [action for draw in drawn for action in draw.actions]
     assert {action.what for action in actions} == set(kinds.ACTIONS)
     assert {action.tagged for action in actions} == set(kinds.TAGS)
 
@@ -58,7 +58,7 @@ def test_a_run_that_a_person_gives_to_the_other_stage_in_mid_recovery_is_submitt
     assert judge.unsafe == []
     assert world.beside is not None
     assert len(world.beside.executions.all) == 1
-    assert [one.is_ours for one in world.training.attempts.values()] == [False, False]
+    assert [attempt.is_ours for attempt in world.training.attempts.values()] == [False, False]
     assert [notice.title for notice in world.people.notices if notice.severity is Severity.PAGE]
 
 
@@ -74,4 +74,4 @@ def test_a_deleted_checkpoint_is_not_resumed_from() -> None:
     deleted = Trouble(kind="saves_deleted", step=70, heals=1)
     world, judge = played(story(deleted, Trouble(kind="crash", step=80)))
     assert judge.unsafe == []
-    assert [one.plan.step for one in world.training.attempts.values() if one.is_ours] == [30]
+    assert [attempt.plan.step for attempt in world.training.attempts.values() if attempt.is_ours] == [30]

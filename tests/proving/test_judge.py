@@ -144,7 +144,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
 def test_a_broken_service_is_caught(case: Case) -> None:
     verdict = play(case.story, broken=case.breaks)
-    assert any(one.kind == case.kind and case.says in one.detail for one in verdict.unsafe), verdict
+    assert any(breach.kind == case.kind and case.says in breach.detail for breach in verdict.unsafe), verdict
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)

@@ -39,7 +39,11 @@ DENIED = asked(PersonAction(what="deny", when="asked", delay_s=5.0))
 def test_spot_takes_a_training_job_that_then_starts_again_from_what_it_saved() -> None:
     world, judge = played(SPOT)
     (attempt,) = world.training.attempts.values()
-    assert [one["Status"] for one in attempt.job.transitions][3:] == ["Interrupted", "Starting", "Training"]
+    assert [transition["Status"] for transition in attempt.job.transitions][3:] == [
+        "Interrupted",
+        "Starting",
+        "Training",
+    ]
     assert attempt.first_step == 61
     assert (judge.unsafe, judge.figures.pages) == ([], 0)
 
@@ -81,7 +85,7 @@ def test_another_experiment_s_checkpoint_lies_there_and_is_not_resumed_from(besi
     world, judge = played(beside)
     ahead = [key for key in world.objects.keys("jobs/lm/") if "another" in key or "step-50.pt" in key or "90.pt" in key]
     assert ahead
-    assert [one.plan.step for one in world.training.attempts.values() if one.is_ours] == [30]
+    assert [attempt.plan.step for attempt in world.training.attempts.values() if attempt.is_ours] == [30]
     assert not judge.unsafe
 
 
@@ -140,7 +144,7 @@ def test_attempts_of_one_name_and_user_are_each_their_own() -> None:
 )
 def test_an_answer_counts_once_and_in_time(actions: tuple[PersonAction, ...], submitted: int) -> None:
     world, judge = played(asked(*actions))
-    assert sum(one.is_ours for one in world.training.attempts.values()) == submitted
+    assert sum(attempt.is_ours for attempt in world.training.attempts.values()) == submitted
     assert not judge.unsafe
 
 
@@ -165,7 +169,7 @@ CASES = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.breaks.__name__}")
 def test_a_service_that_fails_there_is_caught(case: Case) -> None:
     verdict = play(case.story, broken=case.breaks)
-    assert any(one.kind == case.kind and case.says in one.detail for one in verdict.unsafe), verdict
+    assert any(breach.kind == case.kind and case.says in breach.detail for breach in verdict.unsafe), verdict
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind} {case.breaks.__name__}")

@@ -32,7 +32,7 @@ FINDINGS = open_findings()
 def test_a_sample_of_stories_shows_nothing_but_open_findings(start: int) -> None:
     for story in stories(7, start, 25):
         verdict = play(story)
-        new = [one for one in verdict.unsafe if explanation(one.kind, story, FINDINGS) is None]
+        new = [breach for breach in verdict.unsafe if explanation(breach.kind, story, FINDINGS) is None]
         assert not new, f"{new}\n{story.to_json()}"
 
 
@@ -43,7 +43,7 @@ def test_a_sample_of_stories_shows_nothing_but_open_findings(start: int) -> None
 def test_a_sample_of_wild_stories_shows_nothing_but_open_findings(start: int) -> None:
     for story in stories(7, start, 12, is_wild=True):
         verdict = play(story)
-        new = [one for one in verdict.unsafe if explanation(one.kind, story, FINDINGS) is None]
+        new = [breach for breach in verdict.unsafe if explanation(breach.kind, story, FINDINGS) is None]
         assert not new, f"{new}\n{story.to_json()}"
 
 

@@ -33,16 +33,16 @@ def test_a_slurm_job_submitted_anew_goes_on_from_what_the_one_before_it_has_save
     assert ours.loaded is not None
     assert (ours.loaded.step, ours.loaded.attempt) == (60, first.name)
     assert not judge.unsafe
-    assert not [one for one in world.people.notices if one.severity is Severity.PAGE]
+    assert not [notice for notice in world.people.notices if notice.severity is Severity.PAGE]
 
 
 def test_one_that_began_from_nothing_does_not_go_back_to_the_line_that_its_owner_left() -> None:
     path = Path(__file__).parent / "stories" / f"{LEFT}.json"
     world, judge = played(Story.from_json(path.read_text()))
     first, *_ = world.training.attempts.values()
-    newest = max(one.step for one in world.runs["lm"].saved if one.attempt == first.name)
-    ours = [one for one in world.training.attempts.values() if one.is_ours]
-    assert [one.plan.step for one in ours] == [30, 30]  # its own newest
+    newest = max(save.step for save in world.runs["lm"].saved if save.attempt == first.name)
+    ours = [attempt for attempt in world.training.attempts.values() if attempt.is_ours]
+    assert [restart.plan.step for restart in ours] == [30, 30]  # its own newest
     assert newest == 45
     assert not judge.unsafe
 
@@ -56,13 +56,13 @@ def test_a_training_job_whose_environment_names_its_job_is_an_attempt_of_that_jo
     world, judge = played(Story(seed=974, runs=(run,), actions=(late, stop), length_s=5580.0))
     assert {incident.job_id for incident, _ in _all_incidents(world)} == {"lm"}
     assert not judge.unsafe
-    ours = [one for one in world.training.attempts.values() if one.is_ours]
+    ours = [attempt for attempt in world.training.attempts.values() if attempt.is_ours]
     assert ours
-    assert all(one.plan.step is None or one.plan.step >= 30 for one in ours)
+    assert all(restart.plan.step is None or restart.plan.step >= 30 for restart in ours)
 
 
 def _all_incidents(world: World) -> list[Any]:
-    closed = [(one, None) for one in world.store.list_closed(limit=100).incidents]
+    closed = [(incident, None) for incident in world.store.list_closed(limit=100).incidents]
     return [*closed, *world.store.list_open()]
 
 
@@ -77,7 +77,7 @@ def test_what_another_user_has_saved_in_its_mailbox_is_none_of_its_own() -> None
     def read() -> list[int]:
         attempts = world.registry.attempts(job.job_id)
         found = reader.read(job, attempts, seen=lambda: Unknown("not asked"))
-        return [one.step for one in found if not one.fenced]
+        return [checkpoint.step for checkpoint in found if not checkpoint.fenced]
 
     assert read() == [60, 30]
     world.cluster.model.jobs[1].user = "eve"

@@ -45,7 +45,7 @@ class Pod:
             Tags=[{"Key": "rekindle:policy", "Value": "default"}],
         )["ClusterArn"]
         w.cloud.clock.run_for(2 * MINUTE)
-        names = {name_of(one): one for one in self.workers()}
+        names = {name_of(worker): worker for worker in self.workers()}
         self.sim = SlurmSimulated(
             clock=w.cloud.clock,
             client=w.cloud.client,
@@ -73,7 +73,7 @@ class Pod:
         return self.sim.model.node_facts[self.node]
 
     def workers(self) -> list[Node]:
-        return [one for one in self.w.cloud.clusters.clusters["ml"].nodes.values() if one.group == "gpu"]
+        return [node for node in self.w.cloud.clusters.clusters["ml"].nodes.values() if node.group == "gpu"]
 
     def set(self, name: str, **changes: Any) -> None:
         self.sim.model.node_facts[name] = replace(self.sim.model.node_facts[name], **changes)
@@ -95,13 +95,13 @@ class Pod:
         self.w.run_until(predicate, limit=limit)
 
     def of_node(self) -> list[Incident]:
-        return [one for one in self.w.incidents() if one.node is not None]
+        return [incident for incident in self.w.incidents() if incident.node is not None]
 
     def calls(self, operation: str) -> int:
         return self.w.cloud.wire.calls[f"sagemaker.{operation}"]
 
     def ended(self) -> Incident:
-        self.until(lambda: bool(self.of_node()) and not any(one.is_open for one in self.of_node()))
+        self.until(lambda: bool(self.of_node()) and not any(incident.is_open for incident in self.of_node()))
         (incident,) = self.of_node()
         return incident
 
@@ -129,13 +129,13 @@ def test_a_node_that_the_health_agent_condemns_is_replaced_while_its_job_goes_on
         assert p.calls("BatchReplaceClusterNodes") == 1
         assert (p.facts.state, p.facts.flags, p.facts.reason) == ("idle", (), "")
         assert p.facts.instance_id != p.old
-        (of_job,) = [one for one in p.w.incidents() if one.job_id == JOB]
+        (of_job,) = [incident for incident in p.w.incidents() if incident.job_id == JOB]
         assert of_job.phase is Phase.RECOVERED, story
         assert of_job.closed_at is not None
         assert incident.closed_at is not None
         assert of_job.closed_at < incident.closed_at, "the run does not wait for the repair"
         rules = p.w.rules(incident)
-        assert [one for one in rules if one in ("node.cordon", "repair.replace", "return.done")] == [
+        assert [rule for rule in rules if rule in ("node.cordon", "repair.replace", "return.done")] == [
             "node.cordon",
             "repair.replace",
             "return.done",

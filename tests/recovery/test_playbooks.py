@@ -170,7 +170,11 @@ def test_every_rank_reports_its_stall_and_people_are_called_once() -> None:
         w.submit(scripts=(Script(faults=(freeze_at(15),)),), policy="watch")
         w.recover()
         w.cloud.clock.run_for(timedelta(seconds=30))
-        event = next(one.event for one in w.cloud.events.deliveries if one.event["detail-type"] == "Rekindle Stall")
+        event = next(
+            delivery.event
+            for delivery in w.cloud.events.deliveries
+            if delivery.event["detail-type"] == "Rekindle Stall"
+        )
         for rank in range(1, 4):
             other = {**event, "id": f"rank-{rank}", "detail": {**event["detail"], "rank": rank, "world_size": 4}}
             w.cloud.invoke("monitor_event", other)

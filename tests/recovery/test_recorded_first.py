@@ -23,9 +23,9 @@ class Rival:
         w.cloud.engine.hook(after=self.hook)
 
     def hook(self, _arn: str, updates: Any) -> None:
-        for one in updates:
-            name = str(getattr(one, "name", "") or "")
-            if name.startswith("observe-") and one.action.value == "SUCCEED":
+        for update in updates:
+            name = str(getattr(update, "name", "") or "")
+            if name.startswith("observe-") and update.action.value == "SUCCEED":
                 self.next_observation(name)
 
     def next_observation(self, name: str) -> None:

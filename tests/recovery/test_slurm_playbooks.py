@@ -59,11 +59,11 @@ class Slurm:
         return run.step if run is not None else 0
 
     def incidents(self) -> list[Incident]:
-        return [one for one in self.w.incidents() if one.job_id == JOB]
+        return [incident for incident in self.w.incidents() if incident.job_id == JOB]
 
     def recovered(self) -> Incident:
         """The Job's Incident, once it is closed; a node's own may stay open longer."""
-        self.until(lambda: any(not one.is_open for one in self.incidents()))
+        self.until(lambda: any(not incident.is_open for incident in self.incidents()))
         (incident,) = self.incidents()
         assert incident.phase is Phase.RECOVERED, self.w.story()
         return incident
@@ -101,7 +101,7 @@ def test_slurms_own_restart_is_watched_and_no_other_is_made() -> None:
         assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
         job = s.w.service.look.registry.get(JOB)
         assert job.current_attempt == f"{JOB}.r1"
-        assert any(one.node == lost for one in s.w.incidents()), "the node has an Incident of its own"
+        assert any(incident.node == lost for incident in s.w.incidents()), "the node has an Incident of its own"
 
 
 def test_a_stuck_run_is_held_and_requeued_with_a_plan() -> None:
@@ -151,9 +151,9 @@ def test_a_job_that_its_user_cancels_is_left_alone() -> None:
 def test_a_job_that_its_user_cancels_while_we_stop_it_is_left_alone() -> None:
     with slurm() as s:
         s.sim.freeze(JOB)
-        s.until(lambda: any(one.phase is Phase.CHECKPOINTING for one in s.incidents()))
+        s.until(lambda: any(incident.phase is Phase.CHECKPOINTING for incident in s.incidents()))
         s.sim.model.cancel_by_user(s.job)
-        s.until(lambda: all(not one.is_open for one in s.incidents()))
+        s.until(lambda: all(not incident.is_open for incident in s.incidents()))
         (incident,) = s.incidents()
         assert incident.phase is Phase.STOPPED, s.w.story()
         assert s.starts() == [JOB]
@@ -162,7 +162,7 @@ def test_a_job_that_its_user_cancels_while_we_stop_it_is_left_alone() -> None:
 def test_an_agent_that_falls_silent_in_the_middle_costs_time_and_nothing_else() -> None:
     with slurm() as s:
         s.sim.freeze(JOB)
-        s.until(lambda: any(one.phase is Phase.STOPPING for one in s.incidents()))
+        s.until(lambda: any(incident.phase is Phase.STOPPING for incident in s.incidents()))
         s.sim.is_silent = True
         quiet_since = s.w.cloud.clock.now()
         s.until(lambda: s.w.cloud.clock.now() - quiet_since > timedelta(minutes=10))
@@ -184,15 +184,15 @@ def test_a_job_that_can_runs_on_fewer_nodes_when_it_has_waited_for_all_and_on_al
         s.until(lambda: Verb.SHRINK in s.verbs())
         assert s.w.cloud.clock.now() - began >= timedelta(seconds=600)
         s.until(lambda: s.job.state is SlurmState.RUNNING)
-        (order,) = [one for one in s.sim.model.executed if one.verb is Verb.SHRINK]
+        (order,) = [order for order in s.sim.model.executed if order.verb is Verb.SHRINK]
         assert (order.attempt, order.nodes_min, order.nodes_max) == (f"{JOB}.r1", 2, 4)
         assert s.job.nodes == ("ip-1", "ip-2")
-        s.until(lambda: any(not one.is_open for one in s.incidents()))
+        s.until(lambda: any(not incident.is_open for incident in s.incidents()))
         assert s.w.rules(s.incidents()[0]).count("verify.smaller") == 1
         s.sim.model.mend_node("ip-4")
         s.sim.freeze(f"{JOB}.r1")
         s.until(lambda: f"{JOB}.r2" in s.starts())
-        (again,) = [one for one in s.sim.model.executed if one.verb is Verb.REQUEUE]
+        (again,) = [order for order in s.sim.model.executed if order.verb is Verb.REQUEUE]
         assert (again.nodes_min, again.nodes_max) == (4, 4)
         assert len(s.job.nodes) == 4
 

@@ -419,7 +419,9 @@ def test_any_recording_has_one_verdict_per_event_and_the_same_again(events: list
         json.dumps(wire, allow_nan=False)
         if verdict.dropped is not None:
             assert (verdict.rule, verdict.actions, verdict.look_again_in_s) == (None, (), None)
-    open_jobs = [one.incident.job_id for one in standings if one.incident.is_open and one.incident.job_id]
+    open_jobs = [
+        standing.incident.job_id for standing in standings if standing.incident.is_open and standing.incident.job_id
+    ]
     assert len(open_jobs) == len(set(open_jobs))
 
 

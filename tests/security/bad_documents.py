@@ -144,9 +144,10 @@ def _needs_texts(function: Callable[..., Any], skip: int = 0) -> bool:
     except (NameError, TypeError):
         return False
     needed = [
-        one
-        for one in list(inspect.signature(function).parameters.values())[skip:]
-        if one.default is inspect.Parameter.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        parameter
+        for parameter in list(inspect.signature(function).parameters.values())[skip:]
+        if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     return bool(needed) and all(kinds_of(hints.get(one.name)) for one in needed)
 
@@ -154,7 +155,7 @@ def _needs_texts(function: Callable[..., Any], skip: int = 0) -> bool:
 def kinds_of(hint: Any) -> frozenset[type]:
     """Which of str and bytes it takes; empty for anything else."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return frozenset(one for one in options if one in _TEXTS)
+    return frozenset(option for option in options if option in _TEXTS)
 
 
 def arguments_of(function: Callable[..., Any], text: str, raw: bytes) -> tuple[list[Any], dict[str, Any]] | None:
@@ -162,12 +163,15 @@ def arguments_of(function: Callable[..., Any], text: str, raw: bytes) -> tuple[l
     hints = typing.get_type_hints(function.__func__ if inspect.ismethod(function) else function)
     args: list[Any] = []
     named: dict[str, Any] = {}
-    for one in inspect.signature(function).parameters.values():
-        if one.default is not inspect.Parameter.empty or one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.default is not inspect.Parameter.empty or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
             continue
-        given: Any = text if str in kinds_of(hints[one.name]) else raw
-        if one.kind is one.KEYWORD_ONLY:
-            named[one.name] = given
+        given: Any = text if str in kinds_of(hints[parameter.name]) else raw
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            named[parameter.name] = given
         else:
             args.append(given)
     return args, named

@@ -129,7 +129,7 @@ def test_a_folder_with_a_strange_name_hides_no_other_checkpoint(name: bytes, s3:
                 out.write(b'{"global_step": 100}')
     reading = relay_of(s3, member(GOOD, "", str(tmp_path / "ck"))).run_once(START)
     found = json.loads(reading.documents[f"clusters/ml/jobs/{GOOD}/found.json"])
-    assert any(one["root"].endswith("checkpoint-100") for one in found["checkpoints"])
+    assert any(checkpoint["root"].endswith("checkpoint-100") for checkpoint in found["checkpoints"])
 
 
 def test_a_problem_with_a_strange_name_in_it_does_not_break_the_heartbeat() -> None:
@@ -162,7 +162,7 @@ def test_a_manifest_that_points_at_somebody_elses_files_is_no_checkpoint(s3: obj
         (box / manifest.key).write_bytes(manifest.to_json())
     reading = relay_of(s3, member(GOOD, str(box), str(tmp_path / "ck"))).run_once(START)
     found = json.loads(reading.documents[f"clusters/ml/jobs/{GOOD}/found.json"])
-    assert {one["step"]: one["problems"] for one in found["checkpoints"]} == {9: [OUTSIDE], 5: []}
+    assert {checkpoint["step"]: checkpoint["problems"] for checkpoint in found["checkpoints"]} == {9: [OUTSIDE], 5: []}
 
 
 def test_work_on_a_users_files_ends_with_its_time(tmp_path: Path) -> None:

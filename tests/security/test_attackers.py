@@ -41,7 +41,7 @@ def golden(name: str, **changes: Any) -> tuple[str, dict[str, Any]]:
 def forged_about_a_cluster(s: Slurm) -> list[tuple[str, dict[str, Any]]]:
     """Everything that an agent can say, in the name of the victim's cluster, of now, of long ago and of years ahead."""
     now = s.w.cloud.clock.now()
-    return [one for at in (now, now - timedelta(hours=1), now + timedelta(days=3650)) for one in _forged(s, at)]
+    return [event for at in (now, now - timedelta(hours=1), now + timedelta(days=3650)) for event in _forged(s, at)]
 
 
 def _forged(s: Slurm, at: datetime) -> list[tuple[str, dict[str, Any]]]:
@@ -91,7 +91,9 @@ def forged_about_a_job(w: World) -> list[tuple[str, dict[str, Any]]]:
 def forged_in_its_own_mailbox(w: World) -> None:
     """All that its role may write, under its own prefix, in the name of the victim's run."""
     s3, bucket = w.cloud.client("s3"), f"{STACK}-mailbox"
-    victims = [one["Key"] for one in s3.list_objects_v2(Bucket=bucket, Prefix="jobs/lm/rekindle/").get("Contents", ())]
+    victims = [
+        entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket, Prefix="jobs/lm/rekindle/").get("Contents", ())
+    ]
     assert any("/heartbeats/" in key for key in victims)
     for key in victims:
         if any(f"/rekindle/{folder}/" in key for folder in ("heartbeats", "replies", "manifests", "reports", "hashes")):
@@ -115,8 +117,8 @@ def test_a_training_role_that_speaks_for_another_job_harms_it_in_nothing() -> No
         assert "lm" in w.jobs()
         assert w.cloud.training.jobs["lm"].status == "InProgress", w.story()
         store = w.service.look.store
-        about = [one.incident_id for one in w.incidents() if one.job_id == "lm"]
-        acted = {action for one in about for entry in store.timeline(one) for action in entry.actions}
+        about = [incident.incident_id for incident in w.incidents() if incident.job_id == "lm"]
+        acted = {action for incident_id in about for entry in store.timeline(incident_id) for action in entry.actions}
         assert not acted & {"StopJob", "ResubmitJob", "QuarantineCheckpoint"}, w.story()
         job = w.service.look.registry.get("lm")
         assert (job.active, job.current_attempt) == (True, "lm")

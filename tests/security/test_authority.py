@@ -52,7 +52,7 @@ def test_a_key_that_two_signers_share_is_two_orders() -> None:
     assert (status, headers.get("Idempotency-Replayed")) == (202, None)
     assert (body["what"], body["incident_id"]) == ("joined", first[2]["incident_id"])
     inbox = service.store.load(body["incident_id"]).inbox
-    assert [one.evidence["who"] for one in inbox] == [
+    assert [entry.evidence["who"] for entry in inbox] == [
         "arn:aws:sts::1:assumed-role/OnCall/ada",
         "arn:aws:iam::1:user/bob",
     ]

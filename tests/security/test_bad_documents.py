@@ -36,8 +36,8 @@ NOT_READERS = (
     "rekindle.protocol.message.Message.from_json",  # of no message in particular
 )
 FOUND = {
-    name: one
-    for name, one in readers().items()
+    name: reader
+    for name, reader in readers().items()
     if not name.startswith(NOT_READERS) and not name.rpartition(".")[2].startswith("_")
 }
 
@@ -91,7 +91,7 @@ def test_the_readers_are_found_and_not_listed() -> None:
         "rekindle.checkpoints.pickle_values.plain_value",
     } <= FOUND.keys()
     assert len(FOUND) > 80
-    assert {one.__name__ for one in messages()} >= {
+    assert {message.__name__ for message in messages()} >= {
         "Manifest",
         "Heartbeat",
         "AttemptDoc",

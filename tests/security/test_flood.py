@@ -85,7 +85,7 @@ def test_forged_claims_about_a_protected_run_cost_what_the_table_says(f: Fleet) 
     calls = calls_of(f, events)
     writes = calls["dynamodb.PutItem"] + calls["dynamodb.UpdateItem"] + 2 * calls["dynamodb.TransactWriteItems"]
     assert writes <= 2 * FLOOD, calls
-    assert not [one for one in calls if one.startswith(("sagemaker.Create", "sagemaker.Stop", "s3.Put"))], calls
+    assert not [call for call in calls if call.startswith(("sagemaker.Create", "sagemaker.Stop", "s3.Put"))], calls
 
 
 def test_a_head_node_that_speaks_for_other_clusters_makes_no_queues(f: Fleet) -> None:

@@ -47,7 +47,7 @@ def test_a_claim_that_the_heartbeat_denies_is_waited_with_and_then_noted(kind: S
     old = incident(Phase.HOLDING, signals=(forged,), phase_entered_at=NOW - WAIT)
     decision = look(old, seen(view(**WELL)))
     assert (decision.rule, decision.incident.phase) == ("claim.refuted", Phase.STOPPED)
-    assert {type(one).__name__ for one in decision.actions} <= {"Notify"}
+    assert {type(action).__name__ for action in decision.actions} <= {"Notify"}
 
 
 @pytest.mark.parametrize("kind", FORGED)
@@ -56,7 +56,7 @@ def test_a_claim_about_the_new_attempt_is_not_acted_on_either(kind: SignalKind) 
     case = incident(Phase.VERIFYING, FaultClass.HANG, signals=(forged,))
     decision = look(case, seen(view(name="lm-r2", step=95, **WELL), new_signals=(forged,)))
     assert decision.incident.phase is Phase.VERIFYING
-    assert not {type(one).__name__ for one in decision.actions} & {"StopJob", "RequestCheckpoint", "ResubmitJob"}
+    assert not {type(action).__name__ for action in decision.actions} & {"StopJob", "RequestCheckpoint", "ResubmitJob"}
     assert not decision.incident.is_poisoned
 
 
@@ -104,10 +104,10 @@ def test_a_claim_about_a_run_without_heartbeats_stops_it_only_after_a_person_has
         case = replace(case, halt=replace(case.halt, ask=replace(case.halt.ask, deadline_at=NOW)))
     told = {"checkpoints": Known((checkpoint(90), checkpoint(80))), "new_signals": (forged,)}
     decision = look(case, seen(view(step=None), **told))
-    names = {type(one).__name__ for one in decision.actions}
+    names = {type(action).__name__ for action in decision.actions}
     assert "StopJob" not in names, decision.rule
     own = seen(view(step=100, heartbeat_at=NOW, **BORNE_OUT.get(kind, {})), **told)
-    if "StopJob" in {type(one).__name__ for one in look(case, own).actions}:
+    if "StopJob" in {type(action).__name__ for action in look(case, own).actions}:
         assert (decision.rule, "AskApproval" in names) == ("guard.approval", True)
 
 
@@ -117,4 +117,4 @@ def test_a_metric_that_counts_bad_values_of_a_run_without_heartbeats_is_asked_ab
     told = {"checkpoints": Known((checkpoint(90), checkpoint(80))), "new_signals": (counted,)}
     decision = look(incident(), seen(view(step=None), **told))
     assert decision.rule == "guard.approval"
-    assert "AskApproval" in {type(one).__name__ for one in decision.actions}
+    assert "AskApproval" in {type(action).__name__ for action in decision.actions}

@@ -52,4 +52,4 @@ def test_nothing_has_happened_in_the_future(ahead: timedelta) -> None:
     (outcome,) = service.ingress.take("monitor_event", event)
     assert outcome["what"] == "opened", outcome
     inbox = service.store.load(outcome["incident_id"]).inbox
-    assert [one.occurred_at for one in inbox] == [service.clock.now()]
+    assert [entry.occurred_at for entry in inbox] == [service.clock.now()]

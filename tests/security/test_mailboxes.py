@@ -70,7 +70,7 @@ def test_another_job_s_words_are_not_taken_for_ours(aws: None) -> None:  # noqa:
 
 @pytest.mark.parametrize("name", OUT)
 def test_no_name_leads_out_of_a_mailbox(name: str) -> None:
-    for make in (reply_key, heartbeat_key, lambda one: manifest_key(1, one)):
+    for make in (reply_key, heartbeat_key, lambda name: manifest_key(1, name)):
         with pytest.raises(MailboxError):
             make(name)
 
@@ -134,5 +134,5 @@ def test_of_an_oversized_manifest_no_more_is_read_than_one_may_hold(aws: None) -
     (view,) = mailbox.checkpoints(job(), [attempt()]).value
     assert view.problems
     assert read
-    assert all(one.startswith("bytes=") for one in read)
-    assert max(int(one.rpartition("-")[2]) for one in read) <= MAX_MANIFEST_BYTES
+    assert all(header.startswith("bytes=") for header in read)
+    assert max(int(header.rpartition("-")[2]) for header in read) <= MAX_MANIFEST_BYTES

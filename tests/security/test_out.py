@@ -28,7 +28,7 @@ class Resolver:
             return self._real(host, port, *args, **more)
         addresses = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
 
 
 def test_a_name_is_asked_for_once_and_the_address_that_was_judged_is_the_one_that_is_called(

@@ -80,13 +80,15 @@ def _everything(cloud: Cloud) -> str:
     backend: Any = sqs_backends["123456789012"]["us-west-2"]
     found = {
         "table": sorted(json.dumps(item, sort_keys=True, default=str) for page in table for item in page["Items"]),
-        "parameters": sorted((one["Name"], one["Version"]) for page in parameters for one in page["Parameters"]),
-        "objects": sorted(
-            (bucket, one["Key"], one["ETag"])
-            for bucket in buckets
-            for one in s3.list_objects_v2(Bucket=bucket).get("Contents", ())
+        "parameters": sorted(
+            (parameter["Name"], parameter["Version"]) for page in parameters for parameter in page["Parameters"]
         ),
-        "queues": {name: sorted(one.body for one in queue._messages) for name, queue in backend.queues.items()},
+        "objects": sorted(
+            (bucket, entry["Key"], entry["ETag"])
+            for bucket in buckets
+            for entry in s3.list_objects_v2(Bucket=bucket).get("Contents", ())
+        ),
+        "queues": {name: sorted(message.body for message in queue._messages) for name, queue in backend.queues.items()},
     }
     return json.dumps(found, sort_keys=True)
 
@@ -102,16 +104,19 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", [one.name for one in OPERATIONS if one.method == "GET" or one.name in HARMLESS_POSTS])
+@pytest.mark.parametrize(
+    "name",
+    [operation.name for operation in OPERATIONS if operation.method == "GET" or operation.name in HARMLESS_POSTS],
+)
 def test_a_reading_call_leaves_everything_as_it_was(cloud: tuple[Cloud, bootstrap.Service], name: str) -> None:
     world, service = cloud
-    (operation,) = (one for one in OPERATIONS if one.name == name)
+    (operation,) = (operation for operation in OPERATIONS if operation.name == name)
     before = _everything(world)
     event = {
         "headers": {"idempotency-key": "reader-1", "x-http-method-override": "PUT", "content-type": "application/json"},
         "requestContext": {"requestId": "r1", "identity": {"userArn": "arn:aws:iam::1:user/reader"}},
     }
-    answer = service.api.answer(name, {one: NAMES[one] for one in operation.names}, event, b'{"document": {}}')
+    answer = service.api.answer(name, {name: NAMES[name] for name in operation.names}, event, b'{"document": {}}')
     assert answer.status in (200, 404)
     assert _everything(world) == before
 

@@ -148,6 +148,6 @@ def test_a_log_line_is_one_line_whatever_stands_in_it(capsys: pytest.CaptureFixt
     lines = [line for line in capsys.readouterr().out.split("\n") if line.strip()]
     told = [json.loads(line) for line in lines]
     outcomes = [one for one in told if "outcome" in str(one.get("message"))]
-    assert [one["reason"] for one in outcomes] == [evil]
+    assert [outcome["reason"] for outcome in outcomes] == [evil]
     assert not any(one.get("message") == "forged" for one in told)
     assert "\x1b" not in "".join(lines)

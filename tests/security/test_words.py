@@ -42,6 +42,6 @@ def test_no_text_from_outside_is_markup_in_the_console() -> None:
     assert "img" not in seen.tags
     sources = [value or "" for name, value in seen.attributes if name == "src"]
     assert len(sources) == seen.tags.count("script"), "no script but our files"
-    assert all(re.fullmatch(r"/c-[0-9a-f]+/static/[a-z.]+\.js", one) for one in sources), sources
+    assert all(re.fullmatch(r"/c-[0-9a-f]+/static/[a-z.]+\.js", source) for source in sources), sources
     assert not [name for name, _ in seen.attributes if name.startswith("on")]
     assert not [value for name, value in seen.attributes if name in ("href", "src") and "javascript" in (value or "")]

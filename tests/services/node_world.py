@@ -183,10 +183,12 @@ class Site:
         )
 
     def reboot(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
-        return {one: self._ordered("reboot", one, timedelta(minutes=2)) for one in instance_ids}
+        return {instance_id: self._ordered("reboot", instance_id, timedelta(minutes=2)) for instance_id in instance_ids}
 
     def replace(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
-        return {one: self._ordered("replace", one, timedelta(minutes=25)) for one in instance_ids}
+        return {
+            instance_id: self._ordered("replace", instance_id, timedelta(minutes=25)) for instance_id in instance_ids
+        }
 
     def check(self, cluster: str, *, group: str, instance_ids: Sequence[str]) -> ActionResult:
         return ActionResult(action="CheckNode", done=Done.REFUSED, detail="not here")
@@ -194,7 +196,7 @@ class Site:
     def _ordered(self, what: str, instance_id: str, span: timedelta) -> ActionResult:
         self._fail()
         action = "RebootNode" if what == "reboot" else "ReplaceNode"
-        machine = next((one for one in self.machines.values() if one.instance_id == instance_id), None)
+        machine = next((machine for machine in self.machines.values() if machine.instance_id == instance_id), None)
         if machine is None or machine.until is not None:
             return ActionResult(action=action, done=Done.ALREADY, detail="gone, or at work")
         self._away(machine, what, span)
@@ -397,7 +399,9 @@ class NodeWorld:
 
     def acts(self) -> list[object]:
         """Every order to repair that was decided."""
-        return [one for step in self.decisions for one in step.actions if isinstance(one, RebootNode | ReplaceNode)]
+        return [
+            action for step in self.decisions for action in step.actions if isinstance(action, RebootNode | ReplaceNode)
+        ]
 
 
 DENIED = NotAuthorized("not authorized to perform sagemaker:DescribeCluster")

@@ -35,5 +35,5 @@ def test_it_has_words_and_says_whether_it_may_harm(kind: type[ActionBase]) -> No
 
 
 def test_every_class_of_an_action_is_in_the_one_list() -> None:
-    written = {one.__name__ for one in ActionBase.__subclasses__() if one.__module__.startswith("chalicelib.")}
-    assert written == {one.__name__ for one in ACTIONS}
+    written = {kind.__name__ for kind in ActionBase.__subclasses__() if kind.__module__.startswith("chalicelib.")}
+    assert written == {action.__name__ for action in ACTIONS}

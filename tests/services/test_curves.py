@@ -110,7 +110,7 @@ def test_a_window_out_of_bounds_is_refused_by_its_name(minutes: int) -> None:
 def test_what_a_fine_monitor_sends_comes_back_by_the_second_in_one_call() -> None:
     with fleet() as f:
         f.add(1)
-        (name,) = [one.job_id for one in f.service.registry.active()]
+        (name,) = [job.job_id for job in f.service.registry.active()]
         now = f.cloud.clock.now()
         for second in range(20):
             data, _ = aggregate(

@@ -173,12 +173,12 @@ def test_a_storm_repairs_no_more_than_the_share_at_once_and_no_more_than_so_many
     most = 0
     for _ in range(60 * 12):
         world.run(MINUTE)
-        most = max(most, sum(one.until is not None for one in world.site.machines.values()))
-        assert sum(bool(one.drain) for one in world.site.machines.values()) <= 12
+        most = max(most, sum(machine.until is not None for machine in world.site.machines.values()))
+        assert sum(bool(machine.drain) for machine in world.site.machines.values()) <= 12
     world.settle()
     assert most == 3
     assert len(world.site.calls) == 6
-    outcomes = [world.incident(one).outcome for one in ids]
+    outcomes = [world.incident(identifier).outcome for identifier in ids]
     assert outcomes.count("return.done") == 6
     assert outcomes.count("node.day_limit") == 6
 
@@ -213,8 +213,8 @@ def test_a_crash_between_the_act_and_its_record_repairs_once(rung: str) -> None:
         world = NodeWorld()
         incident_id = world.report(recommended=rung)
         while not world.acts():
-            for one in list(world.due):
-                decision = world.work(one, dies_after=None if not _is_repair_next(world, one) else dies_after)
+            for alarm in list(world.due):
+                decision = world.work(alarm, dies_after=None if not _is_repair_next(world, alarm) else dies_after)
                 assert decision is not None
             world.clock.advance(MINUTE)
             world.site.tick()
@@ -310,7 +310,7 @@ def test_nothing_that_happens_together_breaks_a_rule(events: list[tuple[str, int
                 world.report(name, f"d{number}", kind=SignalKind.NODE_STATE, fault=FaultClass.NODE_LOST)
             case "late":
                 world.report(name, f"l{number}", late=value * MINUTE, xid=79)
-            case "healthy" if any(name in one for one in world.due):
+            case "healthy" if any(name in alarm for alarm in world.due):
                 world.report(name, f"h{number}", kind=SignalKind.NODE_HEALTH, fault=None, health_status="Healthy")
             case "silent":
                 world.site.silent = bool(value)
@@ -334,15 +334,17 @@ def test_nothing_that_happens_together_breaks_a_rule(events: list[tuple[str, int
                     world.work(one, dies_after=index)
             case "time":
                 world.run(value * MINUTE)
-        assert all(world.site.machines[one].drain == "ada: bad cable" for one in people)
+        assert all(world.site.machines[node].drain == "ada: bad cable" for node in people)
     world.site.silent = world.site.deaf = False
     world.site.down = None
     for machine in world.site.machines.values():
         machine.jobs = ()
     world.settle()
     calls = world.site.calls
-    assert len([one for one in calls if one[0] == "replace"]) == len({one for one in calls if one[0] == "replace"})
-    assert len({id(one) for one in world.acts()}) >= len(calls)
+    assert len([call for call in calls if call[0] == "replace"]) == len(
+        {call for call in calls if call[0] == "replace"}
+    )
+    assert len({id(act) for act in world.acts()}) >= len(calls)
     for name in people:
         assert world.site.machines[name].drain == "ada: bad cable"
     for name, machine in world.site.machines.items():

@@ -27,7 +27,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.switches import ShadowScope
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.run.earlier_attempts import OWN_PAIRS, began_again, own_gap_s, reached_before, with_end
+from chalicelib.domain.resume.earlier_attempts import OWN_PAIRS, began_again, own_gap_s, reached_before, with_end
 from chalicelib.observability import Observability
 from chalicelib.ports.incidents import Entry, JoinOutcome
 from chalicelib.services.intake.ended_attempt import signal_from_state
@@ -459,7 +459,7 @@ def test_a_mailbox_that_cannot_be_read_is_unknown(w: World, port: str, monkeypat
     w.run(45)
     assert w.last.phase is (Phase.RECOVERED if port == "reply" else Phase.RESUBMITTING), w.story()
     if port == "checkpoints":
-        assert [one.severity for one in w.announcer.notices] == [Severity.PAGE]
+        assert [notice.severity for notice in w.announcer.notices] == [Severity.PAGE]
         w.run(360, step_s=60)
         assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "resume.unseen_limit"), w.story()
 
@@ -591,7 +591,7 @@ def test_only_an_attempt_that_went_back_is_recorded_as_such(w: World, from_step:
     w.tick(500)
     w.orders.resubmit(JOB, who="ada", key="k", from_step=from_step, skip=[])
     w.run(10)
-    assert [one.went_back for one in w.registry.attempts(JOB)] == [False, from_step is not None]
+    assert [attempt.went_back for attempt in w.registry.attempts(JOB)] == [False, from_step is not None]
 
 
 def test_a_job_that_dies_on_old_ground_again_and_again_goes_to_a_person(w: World) -> None:
@@ -764,7 +764,7 @@ def test_a_cancel_of_a_dead_run_stands(w: World) -> None:
     w.orders.cancel(w.last.incident_id, who="ada", key="c")
     w.work()
     w.run(60)
-    assert [one.outcome for one in w.incidents] == ["order.cancel"]
+    assert [incident.outcome for incident in w.incidents] == ["order.cancel"]
 
 
 def test_a_run_that_goes_bad_after_it_was_handed_over_well_is_news(w: World) -> None:

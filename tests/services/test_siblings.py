@@ -128,7 +128,7 @@ def test_where_siblings_cannot_be_told_nothing_is_started(w: World) -> None:
     w.scheduler.dark = False
     w.run(40)
     assert w.last.phase is Phase.RECOVERED, w.story()
-    assert [one.name for one in w.scheduler.submitted] == ["lm-r2"]
+    assert [submission.name for submission in w.scheduler.submitted] == ["lm-r2"]
 
 
 def test_a_name_taken_by_a_run_that_lives_and_is_ours_is_adopted_and_never_changed(w: World) -> None:
@@ -194,7 +194,7 @@ def test_an_adopted_run_that_dies_is_recovered_like_one_of_ours(w: World) -> Non
     w.fail("lm-again", "AlgorithmError: ValueError: another end")
     w.run(60)
     assert w.last.phase is Phase.RECOVERED, w.story()
-    assert [one.clone_of for one in w.scheduler.submitted] == ["lm-again"]
+    assert [submission.clone_of for submission in w.scheduler.submitted] == ["lm-again"]
 
 
 def decided_to_stop(w: World) -> Worker:
@@ -235,7 +235,7 @@ def test_a_stop_of_ours_whose_answer_was_lost_stays_ours(w: World) -> None:
     w.run(40)
     assert w.last.phase is Phase.RECOVERED, w.story()
     assert isinstance(w.last.target_step, Known)
-    assert [one.name for one in w.scheduler.submitted] == ["lm-r2"]
+    assert [submission.name for submission in w.scheduler.submitted] == ["lm-r2"]
 
 
 def test_a_stop_that_is_ordered_while_ours_cannot_be_sent_ends_it(w: World) -> None:

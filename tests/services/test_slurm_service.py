@@ -238,7 +238,7 @@ def test_a_start_of_slurm_s_own_is_adopted_and_fenced(w: World) -> None:
     job = w.registry.get(FIRST)
     assert (job.current_attempt, job.attempt_number, job.active) == (RESTART, 2, True)
     assert w.mailbox.fences[FIRST] == (RESTART, 2, (FIRST,))
-    assert [one.status for one in w.registry.attempts(FIRST)] == ["stopped", ""]
+    assert [attempt.status for attempt in w.registry.attempts(FIRST)] == ["stopped", ""]
     assert w.open_incidents() == []
 
 
@@ -465,7 +465,9 @@ def test_an_announced_end_of_an_instance_reaches_the_run_on_its_node(w: World) -
     outcome = w.intake.receive(far)
     assert (outcome.what, outcome.job_id) == (OutcomeKind.OPENED, FIRST)
     incident = w.open_incidents()[0]
-    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(FIRST, None)]  # the node is not repaired for it
+    assert [(incident.job_id, incident.node) for incident in w.open_incidents()] == [
+        (FIRST, None)
+    ]  # the node is not repaired for it
     assert w.store.load(incident.incident_id).inbox[0].node == "gpu-2"
 
 
@@ -482,7 +484,7 @@ def test_a_node_without_a_run_of_ours_has_its_own_incident_alone(w: World) -> No
     w.event("agent_slurm_job_running")
     w.nodes(gpu_1="allocated", gpu_2="idle")
     assert health(w).what is OutcomeKind.OPENED
-    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, "gpu-2")]
+    assert [(incident.job_id, incident.node) for incident in w.open_incidents()] == [(None, "gpu-2")]
 
 
 def test_without_a_tag_on_the_cluster_the_run_is_told_and_its_node_has_the_agents_own_word(w: World) -> None:
@@ -490,14 +492,19 @@ def test_without_a_tag_on_the_cluster_the_run_is_told_and_its_node_has_the_agent
     w.join()
     w.nodes(gpu_2="allocated")
     assert health(w).job_id == FIRST
-    assert sorted((one.job_id or "", one.node or "") for one in w.open_incidents()) == [("", "gpu-2"), (FIRST, "")]
+    assert sorted((incident.job_id or "", incident.node or "") for incident in w.open_incidents()) == [
+        ("", "gpu-2"),
+        (FIRST, ""),
+    ]
 
 
 def test_a_cluster_without_an_agent_is_treated_as_before(w: World) -> None:
     w.clusters.policies[CLUSTER] = "default"
     w.head_nodes.agents.clear()
     assert health(w).what is OutcomeKind.OPENED
-    assert [(one.job_id, one.cluster, one.node) for one in w.open_incidents()] == [(None, CLUSTER, None)]
+    assert [(incident.job_id, incident.cluster, incident.node) for incident in w.open_incidents()] == [
+        (None, CLUSTER, None)
+    ]
 
 
 def test_an_instance_that_the_map_does_not_hold_is_the_cluster_s(w: World) -> None:
@@ -505,7 +512,7 @@ def test_an_instance_that_the_map_does_not_hold_is_the_cluster_s(w: World) -> No
     w.join()
     w.nodes(gpu_1="allocated")
     health(w)
-    assert [(one.job_id, one.node) for one in w.open_incidents()] == [(None, None)]
+    assert [(incident.job_id, incident.node) for incident in w.open_incidents()] == [(None, None)]
 
 
 def test_two_signals_about_one_node_are_one_incident_whoever_speaks(w: World) -> None:
@@ -542,7 +549,9 @@ def test_a_suspicion_of_a_protected_run_needs_no_tag(w: World) -> None:
         evidence={"job_id": FIRST},
     )
     assert w.intake.receive(suspect).what is OutcomeKind.OPENED
-    assert [(one.job_id, one.node, one.policy_name) for one in w.open_incidents()] == [(None, "gpu-2", "default")]
+    assert [(incident.job_id, incident.node, incident.policy_name) for incident in w.open_incidents()] == [
+        (None, "gpu-2", "default")
+    ]
 
 
 def test_news_of_a_node_joins_its_incident_and_opens_none(w: World) -> None:
@@ -585,7 +594,7 @@ def test_a_job_that_is_neither_queued_nor_running_is_seen(w: World) -> None:
     w.join()
     w.head_nodes.attempts.clear()
     w.rounds(31)
-    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+    assert [incident.job_id for incident in w.open_incidents()] == [FIRST]
     assert w.store.load(w.open_incidents()[0].incident_id).inbox[0].fault is FaultClass.JOB_MISSING
 
 
@@ -611,7 +620,7 @@ def test_a_start_of_which_no_event_has_told_is_found_by_the_sweep(w: World) -> N
 def test_a_start_that_failed_unheard_opens_its_incident(w: World) -> None:
     w.show(state=SlurmState.FAILED, detail="RuntimeError: boom", ended_at=w.clock.now())
     w.rounds(11)
-    assert [one.job_id for one in w.open_incidents()] == [FIRST]
+    assert [incident.job_id for incident in w.open_incidents()] == [FIRST]
 
 
 def test_the_end_of_a_start_that_no_event_told_is_read_when_its_next_one_is_heard_of(w: World) -> None:
@@ -632,7 +641,7 @@ def test_a_silent_agent_is_one_incident_of_its_cluster_and_is_told_once(w: World
         w.sweep.run()
         w.clock.advance(timedelta(minutes=1))
     found = w.open_incidents()
-    assert [(one.cluster, one.job_id, one.node) for one in found] == [(CLUSTER, None, None)]
+    assert [(incident.cluster, incident.job_id, incident.node) for incident in found] == [(CLUSTER, None, None)]
     inbox = w.store.load(found[0].incident_id).inbox
     assert [signal.kind for signal in inbox] == [SignalKind.AGENT_NEWS]
     assert "silent since" in inbox[0].summary
@@ -690,7 +699,7 @@ def test_a_bad_node_whose_event_was_lost_is_found(w: World) -> None:
     w.event("agent_slurm_job_running")
     w.nodes(gpu_1="allocated", gpu_2="down")
     w.rounds(21)
-    assert [(one.cluster, one.node) for one in w.open_incidents()] == [(CLUSTER, "gpu-2")]
+    assert [(incident.cluster, incident.node) for incident in w.open_incidents()] == [(CLUSTER, "gpu-2")]
     assert len(w.store.load(w.open_incidents()[0].incident_id).inbox) == 1
 
 

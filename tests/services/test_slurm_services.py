@@ -73,7 +73,10 @@ def test_an_adopted_start_is_fenced_and_registered_once(w: SlurmWorld) -> None:
     adopt = AdoptAttempt(name=w.job.attempt, number=2, clone_of=first, why="Slurm put the job back")
     assert [act(w, incident, adopt).done for _ in range(2)] == [Done.DONE, Done.ALREADY]
     attempts = w.registry.attempts(w.job_id)
-    assert [(one.name, one.number, one.incident_id) for one in attempts] == [(first, 1, None), (w.job.attempt, 2, None)]
+    assert [(attempt.name, attempt.number, attempt.incident_id) for attempt in attempts] == [
+        (first, 1, None),
+        (w.job.attempt, 2, None),
+    ]
     assert w.mailbox.fences[w.job_id][:2] == (w.job.attempt, 2)
     late = AdoptAttempt(name=first, number=1, clone_of=first, why="woken up late")
     assert act(w, incident, late).done is Done.REFUSED
@@ -160,7 +163,7 @@ def test_a_job_is_made_smaller_by_one_order_and_not_below_its_share_of_the_first
     w.head.work()
     w.head.publish()
     assert act(w, incident, resize).done is Done.DONE
-    assert [(one.verb, one.nodes_min, one.nodes_max) for one in w.model.executed] == [(Verb.SHRINK, 1, first)]
+    assert [(order.verb, order.nodes_min, order.nodes_max) for order in w.model.executed] == [(Verb.SHRINK, 1, first)]
     assert act(w, incident, replace(resize, nodes_max=first - 1)).done is Done.REFUSED
 
 

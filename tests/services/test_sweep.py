@@ -580,7 +580,7 @@ def test_a_quota_that_is_used_up_is_written_down_once_and_protects_all_the_same(
     add(w, "m0", watch=WatchPlan(alarms=AlarmMode.JOB))
     w.scheduler.put("m0", AttemptStatus.FAILED, failure_reason="boom")
     swept = w.sweep.run()
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, "m0")]
+    assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, "m0")]
     assert w.registry.get("m0").watch.alarms_state.startswith("refused:the account's quota")
     w.board.quota = 5
     assert w.alarms.ensure(w.registry.get("m0")).watch.alarms_state.startswith("refused:")
@@ -601,8 +601,8 @@ def test_jobs_that_fall_silent_together_make_their_source_the_suspect() -> None:
     w.sweep.run()
     w.adopt()
     heard = [signal for worker in w.workers.values() for signal in w.store.load(worker.incident_id).inbox]
-    assert sorted(one.job_id or "" for one in heard) == ["a", "b"]
-    assert {one.evidence["silent_together"] for one in heard} == {2}
+    assert sorted(incident.job_id or "" for incident in heard) == ["a", "b"]
+    assert {signal.evidence["silent_together"] for signal in heard} == {2}
     assert {one.fault for one in heard} == {FaultClass.HANG}
 
 

@@ -86,7 +86,7 @@ def test_a_failed_run_whose_event_got_lost_is_found_by_the_listing_and_confirmed
     f.cloud.training.enter("job-00007", Phase.FAILED, failure_reason="AlgorithmError: boom")
     swept, calls = f.sweep()
     described = f.turns(30)
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, "job-00007")]
+    assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, "job-00007")]
     assert calls["sagemaker.ListTrainingJobs"] == 1
     assert calls["sagemaker.DescribeTrainingJob"] in (
         described + 1,
@@ -104,7 +104,7 @@ def test_a_listing_that_cannot_be_read_falls_back_to_asking_about_every_job(f: F
     f.cloud.training.enter("job-00003", Phase.FAILED, failure_reason="boom")
     f.cloud.wire.disturb("sagemaker.ListTrainingJobs", FailureMode.REFUSE)
     swept, calls = f.sweep()
-    assert [one.job_id for one in swept.outcomes] == ["job-00003"]
+    assert [outcome.job_id for outcome in swept.outcomes] == ["job-00003"]
     assert calls["sagemaker.DescribeTrainingJob"] == 6
 
 
@@ -120,7 +120,7 @@ def test_a_name_that_the_platform_has_forgotten_is_said_to_be_gone_only_when_ask
     assert f.sweep()[0].outcomes == ()  # a listing that does not hold it says nothing
     f.give_turn(gone, 30)
     swept, _ = f.sweep()
-    assert [(one.what, one.job_id) for one in swept.outcomes] == [(OutcomeKind.OPENED, gone.job_id)]
+    assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, gone.job_id)]
     (incident,) = [incident for incident, _ in f.service.store.list_open()]
     (signal,) = f.service.store.load(incident.incident_id).inbox
     assert signal.evidence["status"] == "Gone"
@@ -136,7 +136,7 @@ def test_only_jobs_whose_steps_do_not_show_are_asked_for_their_heartbeat(f: Flee
     swept, calls = f.sweep()
     expected = f.turns(10)
     assert calls["s3.GetObject"] in (expected, expected + 1)
-    assert [(one.what, one.job_id, one.signal) for one in swept.outcomes] == [
+    assert [(outcome.what, outcome.job_id, outcome.signal) for outcome in swept.outcomes] == [
         (OutcomeKind.OPENED, still.job_id, SignalKind.STALL)
     ]
 
@@ -152,7 +152,7 @@ def test_metrics_that_cannot_be_read_are_unknown_and_the_heartbeats_speak(f: Fle
     swept, calls = f.sweep()
     assert swept.unknown == 12
     assert calls["s3.GetObject"] == 6
-    assert [one.job_id for one in swept.outcomes] == [f.jobs[2].job_id]
+    assert [outcome.job_id for outcome in swept.outcomes] == [f.jobs[2].job_id]
 
 
 def test_unknown_metrics_without_a_heartbeat_are_no_reason_to_say_anything(f: Fleet) -> None:
@@ -173,7 +173,7 @@ def test_a_run_that_moves_and_counts_bad_values_is_judged_by_its_heartbeat(f: Fl
     f.heartbeat(f.jobs[0])  # an overflow of fp16 scaling: the loss is finite
     f.heartbeat(f.jobs[1], loss=None, loss_state=LossState.NAN)
     swept, _ = f.sweep()
-    assert [one.job_id for one in swept.outcomes] == [f.jobs[1].job_id]
+    assert [outcome.job_id for outcome in swept.outcomes] == [f.jobs[1].job_id]
 
 
 def test_a_job_without_a_monitor_is_judged_by_its_own_metrics(f: Fleet) -> None:
@@ -184,7 +184,9 @@ def test_a_job_without_a_monitor_is_judged_by_its_own_metrics(f: Fleet) -> None:
     bad = [(at, value + (40.0 if now - at <= timedelta(minutes=6) else 0.0)) for at, value in well]
     f.points(LOSS, {f.jobs[0].job_id: well, f.jobs[1].job_id: bad})
     swept, calls = f.sweep()
-    assert [(one.job_id, one.signal) for one in swept.outcomes] == [(f.jobs[1].job_id, SignalKind.LOSS_SPIKE)]
+    assert [(outcome.job_id, outcome.signal) for outcome in swept.outcomes] == [
+        (f.jobs[1].job_id, SignalKind.LOSS_SPIKE)
+    ]
     assert calls["cloudwatch.GetMetricData"] == 1
     f.wait()
     assert f.sweep()[0].outcomes == ()  # its Incident has it
@@ -198,7 +200,7 @@ def test_a_job_without_a_monitor_whose_metric_falls_silent_hangs_unless_it_is_up
     f.points(LOSS, {job.job_id: series for job in f.jobs})
     f.cloud.training.enter(f.jobs[1].job_id, Phase.UPLOADING)
     swept, _ = f.sweep()
-    assert [(one.job_id, one.signal) for one in swept.outcomes] == [(f.jobs[0].job_id, SignalKind.STALL)]
+    assert [(outcome.job_id, outcome.signal) for outcome in swept.outcomes] == [(f.jobs[0].job_id, SignalKind.STALL)]
 
 
 def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
@@ -216,7 +218,9 @@ def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
     assert f.sweep()[0].outcomes == ()  # not its pass
     f.give_turn(f.jobs[0], 30)
     swept, _ = f.sweep()
-    assert [(one.what, one.signal) for one in swept.outcomes] == [(OutcomeKind.OPENED, SignalKind.SAVE_FAILED)]
+    assert [(outcome.what, outcome.signal) for outcome in swept.outcomes] == [
+        (OutcomeKind.OPENED, SignalKind.SAVE_FAILED)
+    ]
 
 
 def test_pages_of_one_answer_are_put_together_and_an_unfinished_one_is_unknown() -> None:

@@ -451,7 +451,11 @@ class World:
         """Every execution that is due takes its pass, until none is due now."""
         for _ in range(60):
             self.adopt()
-            due = [one for one in self.workers.values() if one.due_at is not None and one.due_at <= self.clock.now()]
+            due = [
+                worker
+                for worker in self.workers.values()
+                if worker.due_at is not None and worker.due_at <= self.clock.now()
+            ]
             if not due:
                 return
             for worker in due:
@@ -501,7 +505,9 @@ class World:
         return [decision.rule for decision in self.decisions]
 
     def story(self) -> str:
-        return "\n".join(f"{one.incident.phase}: {one.rule}: {one.reason}" for one in self.decisions[-40:])
+        return "\n".join(
+            f"{decision.incident.phase}: {decision.rule}: {decision.reason}" for decision in self.decisions[-40:]
+        )
 
     def check(self) -> None:
         ours = [name for name in self.live if name not in self.theirs]

@@ -36,6 +36,6 @@ def test_each_alternative_has_an_example_of_its_own(rule: Rule) -> None:
     assert "|".join(every) == rule.pattern
     compiled = [re.compile(one) for one in every]
     texts = [text if rule.is_cased else text.lower() for text in (rule.example, *own, *(text for _, text in EXCERPTS))]
-    matched = [{place for place, one in enumerate(compiled) if one.search(text)} for text in texts]
+    matched = [{place for place, pattern in enumerate(compiled) if pattern.search(text)} for text in texts]
     without = [one for place, one in enumerate(every) if {place} not in matched]
     assert without == []

@@ -107,7 +107,7 @@ def test_the_cause_does_not_depend_on_the_order_of_arrival(texts: list[str], pic
     findings = [said(text, node=f"n{place}", at=float(place)) for place, text in enumerate(texts)]
     cause = root_cause(findings)
     assert cause.finding is not None
-    assert cause.finding.verdict.order is min((one.verdict.order for one in findings), key=CausalClass)
+    assert cause.finding.verdict.order is min((finding.verdict.order for finding in findings), key=CausalClass)
     mixed = list(findings)
     pick.shuffle(mixed)
     assert root_cause(mixed).finding == cause.finding
@@ -120,7 +120,7 @@ def test_an_echo_does_not_precede_its_cause_by_two_thousand_lines() -> None:
     cause = root_cause([*timeouts, late], is_one_log=True)
     assert cause.label is Label.NCCL_TIMEOUT
     assert "the cause is elsewhere" in cause.text
-    assert [(one.label, one.count) for one in cause.unexplained] == [(Label.ECC_UNCORRECTABLE, 1)]
+    assert [(line.label, line.count) for line in cause.unexplained] == [(Label.ECC_UNCORRECTABLE, 1)]
     assert cause.echoes == ()
     soon = said("CUDA error: uncorrectable ECC error encountered", at=140.0)  # ranks print at once
     assert root_cause([*timeouts, soon], is_one_log=True).label is Label.ECC_UNCORRECTABLE
@@ -132,8 +132,8 @@ def test_a_lone_early_echo_is_another_story_and_hides_no_cause() -> None:
     timeouts = [said(TIMEOUT.format(rank), rank=rank, at=50_900.0 + rank) for rank in range(8)]
     cause = root_cause([early, dead, *timeouts], is_one_log=True)
     assert cause.label is Label.XID_79_FALLEN_OFF_BUS
-    assert [(one.label, one.count) for one in cause.echoes] == [(Label.NCCL_TIMEOUT, 8)]
-    assert [one.label for one in cause.unexplained] == [Label.NCCL_REMOTE_ERROR]
+    assert [(echo.label, echo.count) for echo in cause.echoes] == [(Label.NCCL_TIMEOUT, 8)]
+    assert [line.label for line in cause.unexplained] == [Label.NCCL_REMOTE_ERROR]
     assert "another cause" in cause.text
 
 

@@ -10,7 +10,7 @@ from rekindle.signatures.words import ACTIONS, FAULTS, action_word, fault_word, 
 
 
 def test_every_action_has_words_of_its_own() -> None:
-    names = {one.__name__ for one in get_args(Action)}
+    names = {member.__name__ for member in get_args(Action)}
     assert set(ACTIONS) <= names
     assert len({action_word(name) for name in names}) == len(names)
 

@@ -74,7 +74,7 @@ class Stage:
     def store_many(self, incidents: Sequence[Incident]) -> None:
         """As `store`, 25 at a time."""
         for start in range(0, len(incidents), 25):
-            puts = [{"PutRequest": {"Item": _item(one)}} for one in incidents[start : start + 25]]
+            puts = [{"PutRequest": {"Item": _item(incident)}} for incident in incidents[start : start + 25]]
             self.client.batch_write_item(RequestItems={self.table: puts})
 
     def send(self, notice: Notice, *, tries: int = 20) -> int:

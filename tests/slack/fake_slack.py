@@ -111,10 +111,10 @@ class FakeSlack:
         self._moods.setdefault(method, deque()).extend(moods)
 
     def roots(self) -> list[Posted]:
-        return [one for one in self.messages if not one.thread_ts and not one.deleted]
+        return [message for message in self.messages if not message.thread_ts and not message.deleted]
 
     def replies(self, root: Posted) -> list[Posted]:
-        return [one for one in self.messages if one.thread_ts == root.ts and not one.deleted]
+        return [message for message in self.messages if message.thread_ts == root.ts and not message.deleted]
 
     def count(self, method: str) -> int:
         return self.calls.count(method)
@@ -184,10 +184,10 @@ class FakeSlack:
         if refusal:
             return {"ok": False, "error": refusal}
         thread_ts = asked.get("thread_ts", "")
-        if thread_ts and not any(one.ts == thread_ts and not one.deleted for one in self.messages):
+        if thread_ts and not any(message.ts == thread_ts and not message.deleted for message in self.messages):
             return {"ok": False, "error": "thread_not_found"}
         self._clock += 1
-        one = Posted(
+        message = Posted(
             ts=f"{self.now().timestamp():.0f}.{self._clock:06d}",
             channel=asked["channel"],
             thread_ts=thread_ts,
@@ -196,12 +196,12 @@ class FakeSlack:
             states=[{"text": asked["text"], "blocks": asked.get("blocks") or []}],
             seen_from=len(self.calls) + self.lag,
         )
-        self.messages.append(one)
-        return {"ok": True, "channel": one.channel, "ts": one.ts}
+        self.messages.append(message)
+        return {"ok": True, "channel": message.channel, "ts": message.ts}
 
     def _update(self, asked: dict[str, Any]) -> dict[str, Any]:
         refusal = self._refusal(asked)
-        found = next((one for one in self.messages if one.ts == asked["ts"] and not one.deleted), None)
+        found = next((message for message in self.messages if message.ts == asked["ts"] and not message.deleted), None)
         if refusal or found is None:
             return {"ok": False, "error": refusal or "message_not_found"}
         found.states.append({"text": asked["text"], "blocks": asked.get("blocks") or []})
@@ -213,15 +213,24 @@ class FakeSlack:
         found = list(self._fitting(thread, float(asked["oldest"])))
         size, start = int(asked["limit"]), int(asked.get("cursor") or 0)
         page = found[::-1][start : start + size]
-        shown = [{"ts": one.ts, "text": one.text, "metadata": one.metadata} for one in page]
+        shown = [{"ts": message.ts, "text": message.text, "metadata": message.metadata} for message in page]
         if asked.get("include_all_metadata") not in ("1", "true"):
-            shown = [{"ts": one["ts"], "text": one["text"]} for one in shown]
+            shown = [{"ts": message["ts"], "text": message["text"]} for message in shown]
         more = start + size < len(found)
         cursor = {"next_cursor": str(start + size) if more else ""}
         return {"ok": True, "messages": shown, "has_more": more, "response_metadata": cursor}
 
     def _fitting(self, thread: str, oldest: float) -> Iterator[Posted]:
-        for one in self.messages:
-            in_thread = one.thread_ts == thread or one.ts == thread if thread else not one.thread_ts or one.broadcast
-            if in_thread and not one.deleted and float(one.ts) > oldest and one.seen_from <= len(self.calls):
-                yield one
+        for message in self.messages:
+            in_thread = (
+                message.thread_ts == thread or message.ts == thread
+                if thread
+                else not message.thread_ts or message.broadcast
+            )
+            if (
+                in_thread
+                and not message.deleted
+                and float(message.ts) > oldest
+                and message.seen_from <= len(self.calls)
+            ):
+                yield message

@@ -81,11 +81,11 @@ def notice(number: int = 1, **more: Any) -> Notice:
 def texts(value: Any) -> Iterator[str]:
     """Every text of a message, as sent."""
     if isinstance(value, dict):
-        for one in value.values():
-            yield from texts(one)
+        for part in value.values():
+            yield from texts(part)
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from texts(one)
+        for part in value:
+            yield from texts(part)
     elif isinstance(value, str):
         yield value
 
@@ -109,20 +109,22 @@ def complaints(blocks: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _finer(block: dict[str, Any]) -> list[str]:
-    found = [f"a field of {len(one['text'])}" for one in block.get("fields", ()) if len(one["text"]) > 2000]
+    found = [f"a field of {len(field['text'])}" for field in block.get("fields", ()) if len(field["text"]) > 2000]
     if block["type"] == "context":
-        found += [f"context text of {len(one['text'])}" for one in block["elements"] if len(one["text"]) > 3000]
-    for one in block.get("elements", ()):
-        if one["type"] == "button":
-            confirm = one["confirm"]
+        found += [
+            f"context text of {len(element['text'])}" for element in block["elements"] if len(element["text"]) > 3000
+        ]
+    for button in block.get("elements", ()):
+        if button["type"] == "button":
+            confirm = button["confirm"]
             sizes: tuple[tuple[dict[str, Any], int], ...] = (
-                (one["text"], 75),
+                (button["text"], 75),
                 (confirm["title"], 100),
                 (confirm["text"], 300),
             )
             sizes += ((confirm["confirm"], 30), (confirm["deny"], 30))
             found += [f"button text {text['text']!r}" for text, most in sizes if not 1 <= len(text["text"]) <= most]
-            if len(one["value"]) > 2000 or len(one["action_id"]) > 255:
+            if len(button["value"]) > 2000 or len(button["action_id"]) > 255:
                 found.append("button value or action_id")
-    empty = [one for one in texts(block) if not one]
+    empty = [text for text in texts(block) if not text]
     return found + ["an empty text"] * len(empty)

@@ -43,7 +43,9 @@ def shown(message: Message) -> str:
 
 
 def presses(message: Message) -> list[str]:
-    return [one["action_id"] for block in message.blocks if block["type"] == "actions" for one in block["elements"]]
+    return [
+        element["action_id"] for block in message.blocks if block["type"] == "actions" for element in block["elements"]
+    ]
 
 
 def assert_mentions_nothing(message: Message) -> None:
@@ -78,10 +80,10 @@ def test_without_the_right_to_press_there_are_no_buttons_but_the_command() -> No
 def test_a_press_asks_back_in_words_what_would_be_done_to_what() -> None:
     message = incident_message(incident(approvals=(approval(),)), latest=None, can_press=True)
     confirms = {
-        one["action_id"]: one["confirm"]["text"]["text"]
+        element["action_id"]: element["confirm"]["text"]["text"]
         for block in message.blocks
-        for one in block.get("elements", ())
-        if one["type"] == "button"
+        for element in block.get("elements", ())
+        if element["type"] == "button"
     }
     assert confirms[Button.APPROVE].startswith("May Rekindle replace ip-10-0-0-7 of ml (i-1)")
     assert "closed" in confirms[Button.DENY]
@@ -153,7 +155,7 @@ def test_every_phase_has_its_sentence_and_every_press_confirms() -> None:
         message = incident_message(incident(phase=phase, approvals=(approval(),)), latest=None, can_press=True)
         assert complaints(message.blocks) == []
         for block in message.blocks:
-            assert all("confirm" in one for one in block.get("elements", ()) if one["type"] == "button")
+            assert all("confirm" in element for element in block.get("elements", ()) if element["type"] == "button")
 
 
 @settings(max_examples=examples(25))

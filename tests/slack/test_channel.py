@@ -284,12 +284,12 @@ def test_in_any_order_and_with_any_failures_the_last_state_shows_and_each_news_i
         waiting.append(stage.at(notice(token=f"c-{version}", kind=CHANGE)))
         dice.shuffle(waiting)
         for _ in range(dice.randrange(len(waiting))):
-            one = waiting.pop()
-            stage.send(one)
+            message = waiting.pop()
+            stage.send(message)
             if dice.random() < 0.3:
-                waiting.append(one)  # a double
-    for one in waiting:
-        stage.send(one)
+                waiting.append(message)  # a double
+    for message in waiting:
+        stage.send(message)
     (root,) = stage.slack.roots()
     assert "recovered" in root.text
     shown = [int(html.unescape(str(state)).rsplit("change ", 1)[1].split("'")[0]) for state in root.states]
@@ -360,11 +360,11 @@ def test_a_storm_of_200_incidents_becomes_one_digest(stage: Stage) -> None:
         rounds += 1
         assert rounds < 20
         left = []
-        for one in waiting:
+        for message in waiting:
             try:
-                stage.channel.send(one, attempt=rounds)
+                stage.channel.send(message, attempt=rounds)
             except RetryLater:
-                left.append(one)
+                left.append(message)
         stage.clock.step(timedelta(seconds=15))
         waiting = left
     assert len(stage.slack.roots()) == STORM_AFTER + 1

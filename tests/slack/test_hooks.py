@@ -139,7 +139,7 @@ class Gate:
 
     def told(self) -> list[str]:
         """What was said to whoever pressed."""
-        return [one["text"] for one in self.slack.ephemeral]
+        return [message["text"] for message in self.slack.ephemeral]
 
     def items(self) -> int:
         return int(self.client.scan(TableName=self.table, Select="COUNT")["Count"])

@@ -59,11 +59,11 @@ def call(w: World, path: str, form: dict[str, str], **changes: str) -> dict[str,
 def press(w: World, slack: FakeSlack, root: Posted, action_id: str) -> dict[str, Any]:
     """Somebody presses a button that the message shows."""
     (button,) = [
-        one
+        element
         for block in root.states[-1]["blocks"]
         if block["type"] == "actions"
-        for one in block["elements"]
-        if one["action_id"] == action_id
+        for element in block["elements"]
+        if element["action_id"] == action_id
     ]
     payload = {
         "type": "block_actions",

@@ -86,7 +86,7 @@ class Head:
         """All that are published."""
         prefix = attempt_key("slurm.lab.0").rpartition("/")[0]
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-        keys = [one["Key"] for page in pages for one in page.get("Contents", [])]
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return [AttemptDoc.from_json(self.s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()) for key in keys]
 
     def problems(self) -> str:
@@ -145,8 +145,8 @@ class Head:
         script.chmod(0o755)
 
     def no_shim(self) -> None:
-        for one in self.shims.iterdir():
-            one.unlink()
+        for entry in self.shims.iterdir():
+            entry.unlink()
 
 
 @contextmanager

@@ -209,23 +209,25 @@ class Stage:
             return incident.fault in faults or any(told)
 
         def ended() -> Incident | None:
-            mine = [one for one in self.incidents() if not one.is_open and is_of(one)]
+            mine = [incident for incident in self.incidents() if not incident.is_open and is_of(incident)]
             wrong = [
-                one
-                for one in mine
-                if one.phase == "handed_over" or (one.resubmission.tries and one.phase != "recovered")
+                incident
+                for incident in mine
+                if incident.phase == "handed_over" or (incident.resubmission.tries and incident.phase != "recovered")
             ]
             if wrong:
                 raise AssertionError(f"the {wrong[0].fault} Incident ended as {wrong[0].phase}: {wrong[0].outcome}")
-            return next((one for one in mine if one.phase == "recovered"), None)
+            return next((incident for incident in mine if incident.phase == "recovered"), None)
 
         incident: Incident = self.wait(ended, f"the recovery from {faults}")
         return incident
 
     def wait_repaired(self, node: str) -> None:
         """Until the node's own Incident has ended well, and it is there for the next job."""
-        closed = self.wait(lambda: [one for one in self.node_incidents(node) if not one.is_open], f"{node}'s repair")
-        assert [one.phase for one in closed] == ["recovered"], [one.outcome for one in closed]
+        closed = self.wait(
+            lambda: [incident for incident in self.node_incidents(node) if not incident.is_open], f"{node}'s repair"
+        )
+        assert [incident.phase for incident in closed] == ["recovered"], [one.outcome for one in closed]
         self.wait(lambda: self.lab.node_states().get(node) in ("idle", "alloc", "mix"), f"{node} to be given back")
 
     def wait_moving(self) -> None:
@@ -254,13 +256,13 @@ class Stage:
         """The Job's, oldest first."""
         store = self.service.look.store
         listed = reversed(store.list_for_job(self.job_id, limit=50))
-        return [store.load(one.incident_id).incident for one in listed]
+        return [store.load(incident.incident_id).incident for incident in listed]
 
     def node_incidents(self, node: str) -> list[Incident]:
         """A node's own, oldest first."""
         store = self.service.look.store
         listed = reversed(store.list_for_node(CLUSTER, node, limit=50))
-        return [store.load(one.incident_id).incident for one in listed]
+        return [store.load(incident.incident_id).incident for incident in listed]
 
     def rules(self, incident: Incident) -> list[str]:
         """The rules that spoke, in order."""
@@ -341,7 +343,7 @@ class Stage:
     def starts(self, rank: int = 0) -> list[Start]:
         """Every start of the job that has got as far as its first step, in order."""
         noted = _lines(self.folder / "trace" / f"starts-{rank}.jsonl")
-        return [Start(name=one["start"], resumed=one["resumed"], uri=one["uri"], pid=one["pid"]) for one in noted]
+        return [Start(name=row["start"], resumed=row["resumed"], uri=row["uri"], pid=row["pid"]) for row in noted]
 
     def trace(self, name: str) -> list[dict[str, Any]]:
         """What the ranks noted under a name."""
@@ -349,7 +351,7 @@ class Stage:
 
     def losses(self, start: str, rank: int = 0) -> dict[int, str]:
         """Exact loss by step."""
-        return {one["step"]: one["loss"] for one in _lines(self.folder / "trace" / f"{start}-{rank}.jsonl")}
+        return {line["step"]: line["loss"] for line in _lines(self.folder / "trace" / f"{start}-{rank}.jsonl")}
 
     def last_step(self) -> int:
         """Of the newest start that has made one; 0 before the first."""
@@ -362,7 +364,10 @@ class Stage:
         for attempt in self.attempts():
             raw = self.object(attempt_key(attempt.name))
             lines.append(f"attempt {attempt.name}: {raw.decode() if raw else 'no word of the agent'}")
-        for incident in (*self.incidents(), *(one for node in self.lab.nodes for one in self.node_incidents(node))):
+        for incident in (
+            *self.incidents(),
+            *(incident for node in self.lab.nodes for incident in self.node_incidents(node)),
+        ):
             lines.append(f"incident {incident.incident_id}: {incident.fault}, {incident.phase}, {incident.outcome}")
             lines += [
                 f"  {entry.at:%H:%M:%S} {entry.phase} {entry.rule}: {entry.text} {list(entry.actions)}"
@@ -373,7 +378,7 @@ class Stage:
             answer = answers.get(order.token)
             told = f"{answer.at:%H:%M:%S} {answer.outcome}: {answer.detail}" if answer else "not answered"
             lines.append(f"order {order.issued_at:%H:%M:%S} {order.verb} {order.attempt or order.node}: {told}")
-        lines += [f"record {one.job}: {one.state} on {one.nodes}" for one in self.lab.records()]
+        lines += [f"record {record.job}: {record.state} on {record.nodes}" for record in self.lab.records()]
         lines.append(self.lab.run("scontrol", "-o", "show", "job", fails=True).stdout)
         lines.append(self.lab.run("sinfo", "-N", "-o", "%N %T %E", fails=True).stdout)
         for log in (self.folder / "agent.log", *sorted(self.folder.glob("*.out"))):
@@ -385,16 +390,18 @@ class Stage:
         later = self.lab.submit(self.folder / "job.sbatch", "--hold")
         name = first_attempt(CLUSTER, later).name
         self.wait(lambda: self.service.look.registry.job_of_attempt(name), "a later job to be registered")
-        self.wait(lambda: not any(one.is_open for one in self.incidents()), "the Incidents to be closed")
+        self.wait(lambda: not any(incident.is_open for incident in self.incidents()), "the Incidents to be closed")
 
     # ---- what tests hold it against --------------------------------------------------------------------------------
 
     def assert_done_once(self) -> None:
         """Slurm has seen as many starts as the service knows attempts, and no order is left without its answer."""
-        names = [one.name for one in self.attempts()]
+        names = [attempt.name for attempt in self.attempts()]
         assert len(self.starts()) == len(names) == len(set(names))
         # A requeue of what has ended writes a second line about that start; one that never ran has no nodes.
-        ended = {(one.job, one.fields["StartTime"]) for one in self.lab.records() if one.nodes != ("(null)",)}
+        ended = {
+            (record.job, record.fields["StartTime"]) for record in self.lab.records() if record.nodes != ("(null)",)
+        }
         assert len(ended) == len(names), f"{names} against Slurm's {sorted(ended)}"
         self.wait(lambda: {order.token for order in self.orders()} <= set(self.answers()), "all orders to be answered")
 

@@ -104,7 +104,7 @@ class Run:
 
     def asked_for(self) -> list[Manifest]:
         """The first start's checkpoints that were asked for by a signal."""
-        return [one for one in self.manifests(0) if one.kind is SaveKind.EMERGENCY]
+        return [manifest for manifest in self.manifests(0) if manifest.kind is SaveKind.EMERGENCY]
 
     def until(self, condition: object, what: str) -> None:
         """Wait for a condition, as long as the job has not failed."""
@@ -139,7 +139,7 @@ def test_a_batch_script_saves_on_a_signal_is_requeued_and_ends_as_if_nothing_had
     lab.wait(lambda: lab.job(run.job).get("Restarts") == "1", "the requeue")
     weights = run.finish()
     assert run.step(1) == STEPS
-    assert all(one.step > saved.step for one in run.manifests(1))  # it went on from there, not from the start
+    assert all(manifest.step > saved.step for manifest in run.manifests(1))  # it went on from there, not from the start
 
     undisturbed = Run(lab, example, tmp_path / "undisturbed", pace_s=0.0)
     assert undisturbed.finish() == weights
@@ -152,7 +152,7 @@ def test_all_ranks_write_their_stacks_when_they_are_asked_and_go_on(lab: SlurmLa
         run.until(lambda: run.heartbeat().hears == "USR2", "that nothing in the step would die of the question")
         lab.run("scancel", "--signal=USR2", str(run.job))
         run.until(lambda: len(run.stacks()) == run.heartbeat().world_size, "the stacks of all ranks")
-        assert all("train.py" in one.stacks for one in run.stacks())
+        assert all("train.py" in stack.stacks for stack in run.stacks())
         reached = run.step()
         run.until(lambda: run.step() > reached, "the next step")
         assert lab.job_state(run.job) == "RUNNING"

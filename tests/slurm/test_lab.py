@@ -46,7 +46,7 @@ def job(lab: SlurmLab) -> Iterator[int]:
     lab.run("scancel", str(number))
     for node in lab.nodes:  # a slurmd that comes back ends what it should not have
         lab.start_node(node)
-    lab.wait(lambda: not any(one.job == number for one in lab.processes()), "the job to be gone")
+    lab.wait(lambda: not any(process.job == number for process in lab.processes()), "the job to be gone")
 
 
 def test_a_killed_node_takes_its_rank_along_and_slurm_goes_on_elsewhere(lab: SlurmLab, job: int) -> None:
@@ -58,7 +58,7 @@ def test_a_killed_node_takes_its_rank_along_and_slurm_goes_on_elsewhere(lab: Slu
     assert lab.rank_pids(job, 0, node=first)  # the other node lives
     lab.wait(lambda: lab.job(job).get("Restarts") == "1" and lab.job_state(job) == "RUNNING", "the second start")
     assert second not in lab.nodes_of(job)
-    assert [one.state for one in lab.records(job)] == ["NODE_FAIL"]
+    assert [record.state for record in lab.records(job)] == ["NODE_FAIL"]
     lab.start_node(second)
     lab.wait(lambda: lab.node_states()[second] == "idle", "the node to be back")
 
@@ -87,7 +87,7 @@ def test_a_frozen_rank_is_stopped_and_can_be_thawed(lab: SlurmLab, job: int) -> 
 
 def test_a_replaced_node_is_a_fresh_one_under_the_same_name(lab: SlurmLab, job: int) -> None:
     node = lab.nodes_of(job)[1]
-    before = {one.pid for one in lab.processes(node)}
+    before = {process.pid for process in lab.processes(node)}
     (lab.folder / "spool" / node / "local").touch()
 
     lab.replace_node(node)

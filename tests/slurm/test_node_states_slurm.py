@@ -141,7 +141,7 @@ def test_a_reboot_of_ours_is_ours_to_give_back(site: Site) -> None:
     assert site.obey(Verb.REBOOT, "n4").outcome is Outcome.DONE
     site.lab.wait(lambda: "reboot_issued" in site.node("n4").flags, "Slurm to reboot it")
     # slurmctld adds a part in between where a busy machine is slow to answer.
-    parts = [one for one in parts_of(site.node("n4").reason) if one != "Not responding"]
+    parts = [part for part in parts_of(site.node("n4").reason) if part != "Not responding"]
     assert parts[:2] == ["rekindle:inc-1", "reboot issued"]
     assert site.fault("n4") is None
     assert site.obey(Verb.REBOOT, "n4").outcome is Outcome.ALREADY

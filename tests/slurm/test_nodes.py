@@ -27,16 +27,16 @@ def ids(pod: HyperPodLab) -> dict[str, str]:
     """Node name to instance id, as the head node can see it."""
     config = json.loads(Path(pod.resource_config).read_text())
     return {
-        f"ip-{one['CustomerIpAddress'].replace('.', '-')}": one["InstanceId"]
+        f"ip-{instance['CustomerIpAddress'].replace('.', '-')}": instance["InstanceId"]
         for group in config["InstanceGroups"]
-        for one in group["Instances"]
+        for instance in group["Instances"]
         if group["Name"] == "workers"
     }
 
 
 def status(pod: HyperPodLab, instance: str) -> str | None:
     nodes = pod.cloud.client("sagemaker").list_cluster_nodes(ClusterName="hpc")["ClusterNodeSummaries"]
-    return next((one["InstanceStatus"]["Status"] for one in nodes if one["InstanceId"] == instance), None)
+    return next((node["InstanceStatus"]["Status"] for node in nodes if node["InstanceId"] == instance), None)
 
 
 def test_every_worker_is_a_slurmd_named_after_its_address(pod: HyperPodLab) -> None:
@@ -47,7 +47,7 @@ def test_every_worker_is_a_slurmd_named_after_its_address(pod: HyperPodLab) -> N
 
 def test_a_replaced_node_keeps_its_name_and_has_another_instance(pod: HyperPodLab) -> None:
     node, other = pod.lab.nodes
-    before, daemons = ids(pod), [one.pid for one in pod.lab.processes(node)]
+    before, daemons = ids(pod), [process.pid for process in pod.lab.processes(node)]
     assert daemons
 
     pod.cloud.client("sagemaker").batch_replace_cluster_nodes(ClusterName="hpc", NodeIds=[before[node]])
@@ -63,7 +63,7 @@ def test_a_replaced_node_keeps_its_name_and_has_another_instance(pod: HyperPodLa
 
 def test_a_rebooted_node_is_the_same_instance(pod: HyperPodLab) -> None:
     node = pod.lab.nodes[0]
-    before, daemons = ids(pod), [one.pid for one in pod.lab.processes(node)]
+    before, daemons = ids(pod), [process.pid for process in pod.lab.processes(node)]
 
     pod.cloud.client("sagemaker").batch_reboot_cluster_nodes(ClusterName="hpc", NodeIds=[before[node]])
 

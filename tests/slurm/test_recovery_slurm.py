@@ -34,7 +34,7 @@ def end_well(stage: Stage, *, without: tuple[str, ...] = ()) -> None:
 def test_a_node_that_dies_with_its_steps_is_left_and_repaired_while_the_job_goes_on_elsewhere(tmp_path: Path) -> None:
     with raised(tmp_path) as stage:
         stage.wait_protected()
-        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        assert [attempt.name for attempt in stage.attempts()] == [stage.job_id]
         lost = stage.lab.nodes_of(stage.job)[1]
         stage.lab.kill_node(lost)
         stage.wait(lambda: len(stage.starts()) > 1, "the second start")
@@ -56,8 +56,12 @@ def test_a_rank_that_outlives_its_slurmd_is_fenced_and_what_it_saves_is_not_used
         stage.wait(lambda: stage.fence() == stage.attempts()[-1].name, "the first attempt to be fenced")
         assert is_alive(zombie)
         (stage.folder / "late").unlink()  # now it saves, beside its successor
-        haunted = stage.wait(lambda: [one for one in stage.trace("zombies") if "saved" in one], "the zombie to save")
-        newer = [one for one in stage.manifests() if one["attempt"] == stage.job_id and one["root"].endswith("-late")]
+        haunted = stage.wait(lambda: [row for row in stage.trace("zombies") if "saved" in row], "the zombie to save")
+        newer = [
+            manifest
+            for manifest in stage.manifests()
+            if manifest["attempt"] == stage.job_id and manifest["root"].endswith("-late")
+        ]
         assert newer == []  # saved, but never sealed
         assert haunted[0]["step"] >= stage.starts()[1].resumed  # it would have been the newest
         stage.say("crash-1")
@@ -122,10 +126,10 @@ def test_a_job_that_its_user_cancels_is_left_alone(tmp_path: Path) -> None:
         stage.wait(lambda: stage.doc().state is SlurmState.CANCELLED, "the agent to see it")
         stage.wait(lambda: stage.doc().ended_by is EndedBy.USER, "accounting to tell who cancelled it")
         stage.wait_settled()
-        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        assert [attempt.name for attempt in stage.attempts()] == [stage.job_id]
         assert [order for order in stage.orders() if order.verb in STARTS] == []
         assert not any(incident.resubmission.tries for incident in stage.incidents())
-        assert [one.state for one in stage.lab.records(stage.job)] == ["CANCELLED"]
+        assert [record.state for record in stage.lab.records(stage.job)] == ["CANCELLED"]
 
 
 def test_a_recovery_outlasts_a_restart_of_slurmctld(tmp_path: Path) -> None:
@@ -235,13 +239,14 @@ def test_a_job_that_would_come_back_as_another_one_is_not_started_and_the_differ
         stage.shim("sbatch", 'exec "$real" --nice=77 "$@"')
         stage.say("crash-1")
         told = stage.wait(
-            lambda: [one for one in stage.incidents() if one.phase == "handed_over"], "a person to be told"
+            lambda: [incident for incident in stage.incidents() if incident.phase == "handed_over"],
+            "a person to be told",
         )
-        assert [one.name for one in stage.attempts()] == [stage.job_id]
+        assert [attempt.name for attempt in stage.attempts()] == [stage.job_id]
         (order,) = [order for order in stage.orders() if order.verb in STARTS]
         answer = stage.answers()[order.token]
         assert answer.outcome is Outcome.REFUSED
         assert "Nice was '0', and would be '77'" in answer.detail
         assert "Nice was '0'" in " ".join(line.text for line in stage.service.look.store.timeline(told[0].incident_id))
         assert len(stage.starts()) == 1
-        assert [one.state for one in stage.lab.records() if one.job != stage.job] == ["CANCELLED"]
+        assert [record.state for record in stage.lab.records() if record.job != stage.job] == ["CANCELLED"]

@@ -180,7 +180,7 @@ def again(lab: SlurmLab, taken: spec.CapturedSpec, **more: Any) -> tuple[str, ..
     reads, commands, owners = head_of(lab)
     if taken.cannot or taken.spec is None:
         return taken.cannot
-    job = next(one for one in reads.jobs() if one.user == taken.spec.user)
+    job = next(job for job in reads.jobs() if job.user == taken.spec.user)
     learn(owners, job)
     order = order_for(job.job, **more)
     try:
@@ -233,4 +233,4 @@ def test_a_plug_ins_option_that_cannot_be_given_again_is_told_before_anybody_nee
     job = reads.job(int(done.stdout))
     assert job is not None
     taken = spec.capture_spec(reads, reads.settings(), job, reads.detail(job))
-    assert [one for one in taken.cannot if "pyxis_container_image" in one]
+    assert [reason for reason in taken.cannot if "pyxis_container_image" in reason]

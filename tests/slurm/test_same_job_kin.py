@@ -99,7 +99,7 @@ def test_what_cannot_be_the_same_is_not_submitted(lab: SlurmLab, options: tuple[
     assert job is not None
     taken = spec.capture_spec(reads, reads.settings(), job, reads.detail(job))
     lab.run("scancel", str(number))
-    assert any(one.startswith(why) for one in taken.cannot), taken.cannot
+    assert any(reason.startswith(why) for reason in taken.cannot), taken.cannot
 
 
 def test_nodes_that_are_no_machines_and_a_drain_without_a_reason(lab: SlurmLab) -> None:
@@ -107,7 +107,7 @@ def test_nodes_that_are_no_machines_and_a_drain_without_a_reason(lab: SlurmLab) 
     Runner(environ=lab.environ()).change(["scontrol", "update", "nodename=n1", "reason= "])
     head = HeadNode(lab, {})
     head.look()
-    found = {one.name: one for one in NodesDoc.from_json(head.board[nodes_key("lab")]).nodes}
+    found = {node.name: node for node in NodesDoc.from_json(head.board[nodes_key("lab")]).nodes}
     assert "fu1" not in found or standing_of(found["fu1"].state, found["fu1"].flags, "") is NodeStanding.AWAY
     for name in ("cl1", "cl2"):
         assert standing_of(found[name].state, found[name].flags, found[name].reason) is NodeStanding.AWAY

@@ -67,7 +67,7 @@ def attack(lab: SlurmLab, box: Path, victim: int, victims_box: Path) -> Mapping[
     if lab.install.version() >= (23, 11):
         asked["extra"] = (f"--extra=rekindle,job={first},attempt={first}-a2", f"--job-name={forged}")
     for name, words in WORDS.items():
-        if "\0" not in words and words.isprintable() and not any("\ud800" <= one <= "\udfff" for one in words):
+        if "\0" not in words and words.isprintable() and not any("\ud800" <= word <= "\udfff" for word in words):
             asked[name] = (f"--comment=rekindle,mailbox={words[:600]},job={words[:200]}", f"--job-name={words[:200]}")
     sbatch = (*AS_ANOTHER, "sbatch", "--parsable", "--hold", "-n1", "--nodelist=n3")
     last = (str(plain),)

@@ -47,11 +47,13 @@ def test_a_node_that_slurm_drains_for_a_defect_has_an_incident_of_its_own(tmp_pa
         node = stage.lab.nodes_of(stage.job)[0]
         stage.lab.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=Kill task failed")
         stage.lab.wait(
-            lambda: any(not one.is_open for one in stage.node_incidents(node)), "the node's Incident to tell", 90
+            lambda: any(not incident.is_open for incident in stage.node_incidents(node)),
+            "the node's Incident to tell",
+            90,
         )
-        assert [one.outcome for one in stage.node_incidents(node)] == ["node.cluster_drained"]
+        assert [incident.outcome for incident in stage.node_incidents(node)] == ["node.cluster_drained"]
         assert "drain" in stage.lab.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout
-        assert not [one for one in stage.incidents() if one.node is None]
+        assert not [incident for incident in stage.incidents() if incident.node is None]
 
 
 @pytest.mark.parametrize(

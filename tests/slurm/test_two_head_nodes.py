@@ -92,7 +92,7 @@ class Site:
     def objects(self, folder: str) -> list[bytes]:
         prefix = f"{cluster_prefix(CLUSTER)}{folder}/"
         listed = self.cloud.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
-        return [raw for one in listed if (raw := self.object(one["Key"])) is not None]
+        return [raw for entry in listed if (raw := self.object(entry["Key"])) is not None]
 
     def lease(self) -> LeaseDoc | None:
         raw = self.object(lease_key(CLUSTER))
@@ -187,13 +187,13 @@ def test_a_job_that_fails_while_the_first_head_node_dies_is_started_again_once(s
     orders = [Order.from_json(raw) for raw in site.objects("orders")]
     lab.wait(lambda: len(site.objects("answers")) == len(orders), "all orders to be answered")
     answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
-    assert [one.outcome for one in answers if one.verb == "requeue"] == [Outcome.DONE]
-    assert {one.token for one in lease.begun} <= {one.token for one in orders}
+    assert [answer.outcome for answer in answers if answer.verb == "requeue"] == [Outcome.DONE]
+    assert {order.token for order in lease.begun} <= {order.token for order in orders}
 
     # The first machine comes back: it stands by, and takes no order.
     site.start_agent("ctl1")
     marks = [json.loads(raw) for raw in site.objects("standby") if raw]
-    own = next(one["agent_id"] for one in marks if one["host"] == BACKUP)
+    own = next(mark["agent_id"] for mark in marks if mark["host"] == BACKUP)
     lab.wait(lambda: any(json.loads(raw)["host"] == "ctl1" for raw in site.objects("standby") if raw), "its mark")
     assert site.object(standby_key(CLUSTER, own)) is not None
     assert site.holder() == BACKUP
@@ -244,7 +244,7 @@ def test_an_agent_that_dies_between_a_copys_submission_and_its_release_leaves_on
     lab.wait(lambda: len(site.objects("answers")) == len(site.objects("orders")), "all orders to be answered")
     lab.wait(lambda: lab.node_states().get(drained, "").startswith("drain"), "the node to be drained")
     answers = [OrderResult.from_json(raw) for raw in site.objects("answers")]
-    (submitted,) = [one for one in answers if one.verb == "submit"]
+    (submitted,) = [answer for answer in answers if answer.verb == "submit"]
     assert submitted.outcome is Outcome.DONE
     assert lab.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%A").stdout.split() == [str(submitted.slurm_job)]
     assert starts.read_text().split() == [str(job), str(submitted.slurm_job)]

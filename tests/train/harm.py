@@ -52,19 +52,21 @@ class Harm:
         self._line = line
         orders = json.loads(os.environ.get(ENV_HARM, "[]"))
         restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)  # torchrun's: a fault is not done again
-        self._orders = [one for one in orders if (one["ranks"] == "all" or line.rank in one["ranks"]) and restart == 0]
+        self._orders = [
+            order for order in orders if (order["ranks"] == "all" or line.rank in order["ranks"]) and restart == 0
+        ]
         self.children: list[Any] = []
 
     def has(self, do: str, step: int | None = None) -> dict[str, Any] | None:
         """A fault that lasts, from its step on, such as `nonsense`: the script itself acts on it."""
-        for one in self._orders:
-            if one["do"] == do and (step is None or step >= one.get("step", 0)):
-                return dict(one)
+        for order in self._orders:
+            if order["do"] == do and (step is None or step >= order.get("step", 0)):
+                return dict(order)
         return None
 
     def at(self, place: str, step: int = 0) -> None:
         """Do what is due here. Raises: what the story wants raised."""
-        for one in [one for one in self._orders if one["at"] == place and step >= one.get("step", 0)]:
+        for one in [order for order in self._orders if order["at"] == place and step >= order.get("step", 0)]:
             self._orders.remove(one)
             self._line.send("harm", do=one["do"], at_place=place, step=step)
             self._do(one)

@@ -175,7 +175,7 @@ class Attempt:
         """By step; of all attempts in this home."""
         folder = self.home / manifest_prefix()
         found = [Manifest.from_json(path.read_bytes()) for path in folder.glob("*.json")] if folder.is_dir() else []
-        return {one.step: one for one in found if kind is None or one.kind is kind}
+        return {checkpoint.step: checkpoint for checkpoint in found if kind is None or checkpoint.kind is kind}
 
 
 class Launcher:

@@ -161,7 +161,7 @@ def _ends_of_an_example(story: Story, run: Run, byes: Mapping[int, str]) -> Iter
 
 def _weights(story: Story, run: Run, digests: Mapping[tuple[int, int], str]) -> Iterator[str]:
     """Bit for bit the undisturbed run's, at every step of every rank."""
-    poisoned = any(one["do"] == "poisoned weights" for one in story.harm)
+    poisoned = any(harm["do"] == "poisoned weights" for harm in story.harm)
     for event in run.receiver.of("step"):
         wanted = digests.get((event["rank"], event["step"]))
         if wanted is not None and event["digest"] != wanted and not poisoned:
@@ -206,7 +206,7 @@ def _warnings(story: Story, run: Run) -> Iterator[str]:
 
 
 def _left(story: Story, run: Run) -> Iterator[str]:
-    has_children = any(one["do"] in ("daemon", "pool") for one in story.harm)  # their pipes are the script's own
+    has_children = any(harm["do"] in ("daemon", "pool") for harm in story.harm)  # their pipes are the script's own
     for event in run.receiver.of("finished"):
         if event["threads"] and not (story.has_slow_s3 or story.leaves_threads):
             yield f"rank {event['rank']} has threads left after finish: {event['threads']}"
@@ -230,14 +230,14 @@ def _replies(story: Story, run: Run, mails: Mails) -> Iterator[str]:
             saved.add(reply.manifest)
             if reply.manifest not in mails.manifests:
                 yield f"request {request} was answered saved, and there is no manifest {reply.manifest}"
-    emergencies = [one for one in mails.manifests.values() if one.kind.value == "emergency"]
+    emergencies = [manifest for manifest in mails.manifests.values() if manifest.kind.value == "emergency"]
     if story.saves is not None and len(emergencies) != story.saves:
         yield f"{len(emergencies)} emergency manifests, not {story.saves}"
 
 
 def _checkpoints(story: Story, run: Run, mails: Mails, digests: Mapping[tuple[int, int], str]) -> Iterator[str]:
     yield from mails.unreadable
-    poisoned_from = min((one["step"] for one in story.harm if one["do"] == "poisoned weights"), default=None)
+    poisoned_from = min((harm["step"] for harm in story.harm if harm["do"] == "poisoned weights"), default=None)
     for key, manifest in mails.manifests.items():
         hashes = mails.hashes(manifest)
         for item in manifest.files:
@@ -254,7 +254,7 @@ def _checkpoints(story: Story, run: Run, mails: Mails, digests: Mapping[tuple[in
         elif not story.is_coupled:
             loss = plain_loss(manifest.step, digests)
             is_true = story.spec.get("loss", "a tensor") in ("a tensor", "zeroed") and not any(
-                one["do"] == "bad loss" and one["what"] not in ("nan", "inf") for one in story.harm
+                harm["do"] == "bad loss" and harm["what"] not in ("nan", "inf") for harm in story.harm
             )
             if is_true and manifest.loss is not None and not math.isclose(manifest.loss, loss, rel_tol=1e-6):
                 yield f"{key} gives the loss {manifest.loss}, and it was {loss}"

@@ -212,7 +212,7 @@ class Run:
 
     def fork(self, rank: int, kind: str, env: Mapping[str, str], argv: Sequence[Path]) -> None:
         nursery = self._nurseries.of(kind)
-        pid = nursery.start([str(one) for one in argv], env, self.home, self.home / f"rank-{rank}.log")
+        pid = nursery.start([str(argument) for argument in argv], env, self.home, self.home / f"rank-{rank}.log")
         self.ranks.append(Rank(rank, pid, lambda: nursery.status(pid)))
 
     def spawn(self, rank: int, env: Mapping[str, str], command: Sequence[str]) -> None:

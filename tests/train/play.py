@@ -353,7 +353,11 @@ def play(story: Story, home: Path, shared: Path, nurseries: Nurseries) -> None:
     player = Player(story, home, nurseries)
     wrong = player.play(digests)
     if not wrong and story.then_resumes:
-        sealed = [one for one in Mails(home, story.attempt).manifests.values() if one.kind is SaveKind.EMERGENCY]
+        sealed = [
+            manifest
+            for manifest in Mails(home, story.attempt).manifests.values()
+            if manifest.kind is SaveKind.EMERGENCY
+        ]
         newest = max(sealed, key=lambda one: one.step)
         player = Player(_resumed(story, newest), home, nurseries)
         for name in ("end", "finish", "port"):

@@ -71,7 +71,7 @@ def random_story(seed: int) -> Story:
     # Before the monitor has started, or where it never does, a signal does what it does to every process: it kills.
     never = (*draw.env_of, *draw.stuck, *draw.dead)
     acts = [act for act in draw.acts if not (act.do.startswith("signal") and act.rank in never)]
-    is_late = any(one["at"] == "before start" for one in draw.harms)
+    is_late = any(harm["at"] == "before start" for harm in draw.harms)
     is_stopped = rand.random() < 0.3 and not never and not is_late
     if is_stopped:
         ranks = rand.choice((ALL, (rand.randrange(draw.world),)))

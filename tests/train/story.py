@@ -102,9 +102,9 @@ class Story:
         """Ranks that never report a step."""
         return {
             rank
-            for one in self.harm
-            if one["do"] == "hang" and one["at"] in ("before start", "started")
-            for rank in one["ranks"]
+            for harm in self.harm
+            if harm["do"] == "hang" and harm["at"] in ("before start", "started")
+            for rank in harm["ranks"]
         }
 
     @property

@@ -53,8 +53,8 @@ def trained(rank: int, slow: str, *, is_watched: bool) -> tuple[list[float], str
         found.append(watch.stepped(step))
     watch.close()
     digest = hashlib.sha256()
-    for one in model.parameters():
-        digest.update(one.full_tensor().detach().numpy().tobytes())  # type: ignore[attr-defined]  # a DTensor
+    for parameter in model.parameters():
+        digest.update(parameter.full_tensor().detach().numpy().tobytes())  # type: ignore[attr-defined]  # a DTensor
     return [work_s for work_s in found if work_s is not None], digest.hexdigest()
 
 

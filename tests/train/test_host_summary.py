@@ -54,9 +54,9 @@ def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         for number in range(8)
     ]
     yield started
-    for one in started:
-        one.kill()
-        one.wait()
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("frozen", [0, 5])
@@ -72,11 +72,11 @@ def test_whichever_rank_is_frozen_the_others_write_what_their_host_s_ranks_said(
     def has_seven() -> bool:
         raw = box.get(summary_key("run-1", ReportKind.STALL, FIRST))
         found[:] = [] if raw is None else [HostSummary.from_json(raw)]
-        return bool(found) and sum(one.kind is ReportKind.STALL for _, one in found[0].reports) == 7
+        return bool(found) and sum(report.kind is ReportKind.STALL for _, report in found[0].reports) == 7
 
     until(has_seven)
-    said = {one.rank: one for _, one in found[0].reports}
+    said = {report.rank: report for _, report in found[0].reports}
     assert said[FIRST + frozen].kind is ReportKind.PACE
-    assert {one.host for one in said.values()} == {"node-8"}
-    frames = [training_frames(one.stacks) for rank, one in said.items() if rank != FIRST + frozen]
+    assert {report.host for report in said.values()} == {"node-8"}
+    frames = [training_frames(report.stacks) for rank, report in said.items() if rank != FIRST + frozen]
     assert all(any(frame.function == "waits_for_the_others" for frame in one) for one in frames)

@@ -101,7 +101,7 @@ def weights_after(rank: int, kind: dict[str, Any], watched: bool) -> str:
                 out = model(rows, "find_unused_parameters" not in options or step % 2 == 0)
                 loss = out.float().pow(2).mean()
                 if "find_unused_parameters" not in options:  # the other branch takes part as well
-                    loss = loss + 0.0 * sum(one.float().sum() for one in model.module.right.parameters())
+                    loss = loss + 0.0 * sum(parameter.float().sum() for parameter in model.module.right.parameters())
                 loss.backward()
             watch.loss(loss)
         optimizer.step()

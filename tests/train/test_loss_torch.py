@@ -66,7 +66,7 @@ def test_a_tensor_that_requires_grad_and_a_parameter_are_read_without_a_warning(
 ) -> None:
     assert capture(torch.tensor(2.0, requires_grad=True) * 3) == 6.0
     assert capture(nn.Parameter(torch.tensor(2.0))) == 2.0
-    assert [str(one.message) for one in recwarn] == []
+    assert [str(warning.message) for warning in recwarn] == []
 
 
 STRANGE: dict[str, Callable[[], Any]] = {
@@ -247,7 +247,7 @@ def test_a_second_call_moves_the_look_and_closing_takes_it_away() -> None:
     first, second = (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)) for _ in range(2))
 
     def hooks(model: nn.Module) -> int:
-        return sum(len(one._backward_hooks or ()) for one in model.parameters())
+        return sum(len(parameter._backward_hooks or ()) for parameter in model.parameters())
 
     watch = LocalWatch(Heard())
     watch.gradients(first)
@@ -288,7 +288,9 @@ def test_overflows_under_a_real_scaler_are_its_own_business(monitor: LiveMonitor
         optimizer.zero_grad()
         loss = model(torch.randn(4, 8).half()).float().pow(2).mean()
         scaler.scale(loss).backward()
-        is_over = not all(bool(one.grad.isfinite().all()) for one in model.parameters() if one.grad is not None)
+        is_over = not all(
+            bool(parameter.grad.isfinite().all()) for parameter in model.parameters() if parameter.grad is not None
+        )
         overflows += is_over
         scaler._scale.mul_(0.5 if is_over else 1.0)  # type: ignore[union-attr]
         monitor.step(step, loss=loss, work_s=watch.stepped(step))

@@ -159,7 +159,7 @@ class PeerClient:
         messages = answer.get("Messages", [])
         return {
             **answer,
-            "Messages": [{**one, "Body": self._changed(one["Body"].encode()).decode()} for one in messages],
+            "Messages": [{**message, "Body": self._changed(message["Body"].encode()).decode()} for message in messages],
         }
 
     def _changed(self, body: bytes) -> bytes:

@@ -52,20 +52,20 @@ class Stage(World):
         return incident
 
     def reached(self, *phases: Phase) -> Callable[[], bool]:
-        return lambda: any(one.phase in phases for one in self.incidents())
+        return lambda: any(incident.phase in phases for incident in self.incidents())
 
     def executions(self) -> list[tuple[str, str]]:
         """(version, status) of each execution of the recovery, oldest first."""
         return [
-            (one.start_input.function_qualifier, str(one.current_status().value))
-            for one in self.cloud.engine.executions(function=RECOVER_FUNCTION)
+            (execution.start_input.function_qualifier, str(execution.current_status().value))
+            for execution in self.cloud.engine.executions(function=RECOVER_FUNCTION)
         ]
 
     def lose_execution(self) -> None:
         """End the running execution, as AWS does at its longest time; the sweep starts the next generation."""
         (arn,) = (
-            one.durable_execution_arn
-            for one in self.cloud.engine.executions(function=RECOVER_FUNCTION, statuses=frozenset({"RUNNING"}))
+            execution.durable_execution_arn
+            for execution in self.cloud.engine.executions(function=RECOVER_FUNCTION, statuses=frozenset({"RUNNING"}))
         )
         self.cloud.engine.stop(arn)
 

@@ -18,7 +18,7 @@ from chalicelib.aws.s3.lives import lives_in
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.run.checkpoint_choice import wanted_of
+from chalicelib.domain.resume.checkpoint_choice import wanted_of
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from chalicelib.domain.model.errors import NotAuthorized
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.run.checkpoint_choice import attributed, wanted_of
+from chalicelib.domain.resume.checkpoint_choice import attributed, wanted_of
 from rekindle.checkpoints.discover import discover, latest_problem
 from rekindle.checkpoints.families import of_one_run, side_state_words
 from rekindle.checkpoints.formats import format_of

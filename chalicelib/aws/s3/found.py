@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.run.checkpoint_choice import attributed
+from chalicelib.domain.resume.checkpoint_choice import attributed
 from rekindle.protocol.cluster.documents import FoundDoc
 from rekindle.protocol.cluster.names import cluster_prefix, found_key
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place

@@ -20,8 +20,8 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown, maybe_to_wire
 from chalicelib.domain.model.observation import CheckpointView, Observation
 from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.resume.resume_point import choose_resume_point
 from chalicelib.domain.rules.run.starts import undo_try
-from chalicelib.domain.run.resume_point import choose_resume_point
 
 MAX_LOOKS_SHOWN: Final = 60
 MAX_TEXT: Final = 400

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chalicelib.domain.model.failure import FailureVerdict
-from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.observation import AttemptView, FailureVerdict
 from rekindle.protocol.cluster.documents import CauseDoc
 from rekindle.protocol.signals import FaultClass
 

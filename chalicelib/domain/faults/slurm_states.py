@@ -10,8 +10,7 @@ from typing import Final
 
 from chalicelib.domain.faults.failure_reasons import classify_failure_reason, failure_found
 from chalicelib.domain.model.errors import DependencyUnavailable
-from chalicelib.domain.model.failure import FailureVerdict
-from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.observation import AttemptStatus, FailureVerdict
 from rekindle.protocol.cluster.documents import AttemptDoc, CauseDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import NodeStanding, standing_of
 from rekindle.protocol.signals import FaultClass

@@ -6,7 +6,7 @@ from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.action import Action, ResubmitJob, StopJob
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.run.passed_over import passed_over
+from chalicelib.domain.resume.passed_over import passed_over
 
 _HOUR_S = 3600.0
 

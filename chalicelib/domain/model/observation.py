@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.evidence import Suspicion
-from chalicelib.domain.model.failure import FailureVerdict
 from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, NodeView
@@ -18,6 +17,7 @@ from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import StartView
 from chalicelib.domain.model.switches import Breaker
+from rekindle.protocol.signals import FaultClass
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.job import Job
@@ -54,6 +54,15 @@ FINISHED = "finished"  # and for one whose training has ended by itself
 _ENDED = frozenset(
     {AttemptStatus.STOPPED, AttemptStatus.EXPIRED, AttemptStatus.FAILED, AttemptStatus.COMPLETED, AttemptStatus.GONE}
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureVerdict:
+    """What a failure comes to. `rule` names the row; `person_needed`: the same input will fail the same way."""
+
+    fault: FaultClass
+    rule: str
+    person_needed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

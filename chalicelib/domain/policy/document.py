@@ -18,12 +18,9 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidPolicy
 from chalicelib.domain.policy.fields import (
-    Exactly,
     FieldSpec,
-    Flag,
     Group,
     Rows,
-    Text,
     declared,
     group,
     member_path,
@@ -33,6 +30,7 @@ from chalicelib.domain.policy.fields import (
 )
 from chalicelib.domain.policy.groups import Approvals, BreakerLimits, Budgets, Loss, Nodes, Resubmission, Timing
 from chalicelib.domain.policy.guard_rules import Window
+from chalicelib.domain.policy.kinds import Exactly, Flag, Text
 from chalicelib.domain.policy.playbook_overrides import PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook
 from rekindle.protocol.signals import FaultClass

@@ -12,19 +12,9 @@ from datetime import timedelta
 
 from chalicelib.domain.model.hardware_ledger import SuspectRule
 from chalicelib.domain.model.repair import Allowed, Route
-from chalicelib.domain.policy.fields import (
-    DAY_S,
-    Count,
-    Flag,
-    Number,
-    OneOf,
-    Rows,
-    Seconds,
-    SecondsList,
-    declared,
-    words_of,
-)
+from chalicelib.domain.policy.fields import Rows, declared
 from chalicelib.domain.policy.guard_rules import ApprovalRule
+from chalicelib.domain.policy.kinds import DAY_S, Count, Flag, Number, OneOf, Seconds, SecondsList, words_of
 
 
 def _durations(*seconds: float) -> tuple[timedelta, ...]:

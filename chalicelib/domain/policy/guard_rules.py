@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from chalicelib.domain.model.approvals import ApprovalAnswer
-from chalicelib.domain.policy.fields import (
+from chalicelib.domain.policy.fields import declared, group, required
+from chalicelib.domain.policy.kinds import (
     DAY_S,
     Count,
     Number,
@@ -21,9 +22,6 @@ from chalicelib.domain.policy.fields import (
     SomeOf,
     Text,
     TimeOfDay,
-    declared,
-    group,
-    required,
     words_of,
 )
 from rekindle.protocol.signals import FaultClass

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.errors import InvalidPolicy
-from chalicelib.domain.policy.fields import Count, OneOf, OrNone, declared, member_path, read_record, words_of
+from chalicelib.domain.policy.fields import declared, member_path, read_record
+from chalicelib.domain.policy.kinds import Count, OneOf, OrNone, words_of
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook, Response
 from rekindle.protocol.signals import FaultClass
 

@@ -14,7 +14,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.resume_point import choose_resume_point
+from chalicelib.domain.resume.resume_point import choose_resume_point
 from rekindle.protocol.mailbox import SaveKind
 
 # An attempt that ended so ended because of the fault; one that was stopped or has completed tells nothing of a fault.

@@ -16,8 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.model.failure import FailureVerdict
-from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import FINISHED, AttemptStatus, AttemptView, FailureVerdict
 from rekindle.protocol.signals import FaultClass
 
 SETTLES: Final = timedelta(minutes=2)  # by when a run's last heartbeat has come, also from a shared path

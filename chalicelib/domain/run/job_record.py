@@ -12,7 +12,7 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.run.earlier_attempts import (
+from chalicelib.domain.resume.earlier_attempts import (
     MAX_ATTEMPTS_SEEN,
     began_again,
     began_before,

@@ -17,7 +17,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import StartView, Submission
-from chalicelib.domain.run.resume_point import ResumePoint
+from chalicelib.domain.resume.resume_point import ResumePoint
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
 from rekindle.protocol.cluster.orders import MAX_NODES
 from rekindle.protocol.wire import MailboxError

@@ -22,6 +22,7 @@ from chalicelib.domain.model.start_view import STOP_VALID, Submission
 from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
+from chalicelib.platforms.slurm.starts import is_newer, is_of, places_of, waits_for_us
 from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox
@@ -202,13 +203,13 @@ class SlurmScheduler:
         cluster = parse_attempt(job.current_attempt).cluster
         ours = {parse_attempt(name).base for name in (job.current_attempt, *besides) if is_slurm(name)}
         own = self._head_nodes.attempt(job.current_attempt)
-        places = _places(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
+        places = places_of(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
         found = []
         for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
             if parse_attempt(name).base in ours:
                 continue  # another start of the same Slurm job: its own documents tell of each other
             doc = self._head_nodes.attempt(name)
-            if doc is not None and not doc.held and _is_of(doc, job.job_id, places) and _is_newer(doc, own):
+            if doc is not None and not doc.held and is_of(doc, job.job_id, places) and is_newer(doc, own):
                 found.append(name)
         return tuple(found)
 
@@ -216,12 +217,12 @@ class SlurmScheduler:
         """See ports.Scheduler. Of what the cluster state still shows; the agent keeps what has ended for a day."""
         cluster, own = parse_attempt(job.current_attempt).cluster, self._head_nodes.attempt(job.current_attempt)
         ours = {parse_attempt(name).base for name in {*besides, job.current_attempt} if is_slurm(name)}
-        places = _places(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
+        places = places_of(own) if own is not None else RunPlaces.of(job.mailbox, job.checkpoints)
         for name in self._head_nodes.newest_attempts(cluster, limit=MAX_SIBLINGS):
             doc = self._head_nodes.attempt(name) if parse_attempt(name).base not in ours else None
-            if doc is None or own is None or not status_of(doc.state).has_ended or not _is_newer(doc, own):
+            if doc is None or own is None or not status_of(doc.state).has_ended or not is_newer(doc, own):
                 continue
-            is_there = _places(doc).is_shared_with(places)
+            is_there = places_of(doc).is_shared_with(places)
             # A link of a chain that never began has trained nothing.
             if doc.job_id == job.job_id or (is_there and (doc.job_id is None or doc.started_at is not None)):
                 return name
@@ -232,7 +233,7 @@ class SlurmScheduler:
     def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002 - the port's signature
         """See ports.Scheduler. The plan is in the mailbox before anything can start that would read it."""
         there = self._head_nodes.attempt(action.name)
-        if there is not None and not _waits_for_us(there):
+        if there is not None and not waits_for_us(there):
             if there.job_id not in (None, job.job_id):
                 return _result("ResubmitJob", Done.NAME_TAKEN, f"{action.name} belongs to {there.job_id}")
             if there.state is SlurmState.PENDING:  # a person has released it: it still must be told where to resume
@@ -340,33 +341,6 @@ class SlurmScheduler:
 def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
     """Tried with an unknown end, or refused for coming too late."""
     return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
-
-
-def _waits_for_us(doc: AttemptDoc) -> bool:
-    """It is the queue's next start of the job, and is held until we let it go."""
-    return doc.held and doc.state is SlurmState.PENDING
-
-
-def _is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
-    """Submitted after the Job's own newest; True where that is unknown."""
-    if own is None or own.submitted_at is None or doc.submitted_at is None:
-        return True
-    return doc.submitted_at >= own.submitted_at
-
-
-def _places(doc: AttemptDoc) -> RunPlaces:
-    return doc.places or RunPlaces.of(doc.mailbox, doc.checkpoints)
-
-
-def _is_of(doc: AttemptDoc, job_id: str, places: RunPlaces) -> bool:
-    """It lives, or has come to its end, and is the Job's by its comment; or trains where the Job's own script does."""
-    status = status_of(doc.state)
-    if doc.job_id is not None:
-        return doc.job_id == job_id and (status is AttemptStatus.COMPLETED or not status.has_ended)
-    if status.has_ended:
-        return False
-    has_begun = status is not AttemptStatus.STARTING
-    return has_begun and _places(doc).is_shared_with(places)
 
 
 def _cannot(old: AttemptDoc, action: ResubmitJob) -> str:

@@ -5,6 +5,7 @@ Deriving the members at run time means that a member AWS adds is copied as soon 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -74,3 +75,12 @@ def _pruned(shape: Any, value: Any) -> Any:
 def _is_empty(value: Any) -> bool:
     """Null, or nothing in it. False and 0 are values."""
     return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def redact(text: str, request: Mapping[str, Any]) -> str:
+    """A refusal's text without the values that it quotes from the request's environment and hyperparameters."""
+    for section in ("Environment", "HyperParameters"):
+        for value in sorted((request.get(section) or {}).values(), key=len, reverse=True):
+            if len(value) >= 6:  # shorter ones are numbers and flags, and would maim the text
+                text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
+    return text[:800]

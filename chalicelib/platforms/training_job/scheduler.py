@@ -6,7 +6,6 @@ log line, error text or result.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +24,8 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.resume_point import is_attempt_name
-from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of
+from chalicelib.domain.resume.resume_point import is_attempt_name
+from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of, redact
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.platforms.training_job.status import at_utc, status_of, view_of
 from chalicelib.platforms.training_job.tags import TAG_ATTEMPT, TAG_INCIDENT, TAG_JOB, TAG_POLICY, watch_of
@@ -385,15 +384,6 @@ def _limits_of(role: str, roles: Sequence[str] | None) -> tuple[str, ...]:
 def _mailbox_of(described: Mapping[str, Any]) -> str:
     own = (described.get("CheckpointConfig") or {}).get("S3Uri") or ""
     return str((described.get("Environment") or {}).get(ENV_MAILBOX) or own)
-
-
-def redact(text: str, request: Mapping[str, Any]) -> str:
-    """A refusal's text without the values that it quotes from the request's environment and hyperparameters."""
-    for section in ("Environment", "HyperParameters"):
-        for value in sorted((request.get(section) or {}).values(), key=len, reverse=True):
-            if len(value) >= 6:  # shorter ones are numbers and flags, and would maim the text
-                text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
-    return text[:800]
 
 
 def _is_over(view: AttemptView) -> bool:

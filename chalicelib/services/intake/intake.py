@@ -15,8 +15,8 @@ from chalicelib.domain.model.errors import NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.resume.earlier_attempts import left_in_vain
 from chalicelib.domain.run.beside import beside_names, two_live_signal
-from chalicelib.domain.run.earlier_attempts import left_in_vain
 from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import Executions, IncidentStore

@@ -16,7 +16,7 @@ from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.run.resume_point import is_attempt_name
+from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry

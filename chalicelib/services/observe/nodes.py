@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, assert_never
 
 from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.model.action import ActionResult, CordonNode, Done, action_name
 from chalicelib.domain.model.errors import NotAuthorized, Permanent, RecoveryError
 from chalicelib.domain.model.hardware_ledger import HardwareRecord
-from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import (
     ClusterView,
@@ -19,10 +19,8 @@ from chalicelib.domain.model.node import (
     GroupRole,
     InstanceState,
     InstanceView,
-    Load,
     Machines,
     NodeView,
-    is_in_service,
 )
 from chalicelib.domain.model.node_actions import (
     CheckNode,
@@ -32,19 +30,18 @@ from chalicelib.domain.model.node_actions import (
     ReplaceNode,
     UncordonNode,
 )
-from chalicelib.domain.model.repair import DAY, HISTORY, REPAIR_TAKES, NodeRepair, Route, Rung, StepState
+from chalicelib.domain.model.repair import HISTORY, NodeRepair, Route, Rung
 from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.platforms import ClusterNodes, HeadNodes
+from chalicelib.services.observe.repair_load import RepairLoad
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers, marks_to_ask
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
 
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
 ORDER_VALID: Final = timedelta(minutes=10)
-_PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
-_PAGE: Final = 100
 _PAST: Final = 10
 _WORKABLE: Final = (InstanceState.RUNNING, InstanceState.FAILURE)
 _ROLES: Final = (GroupRole.CONTROLLER, GroupRole.LOGIN)
@@ -86,7 +83,7 @@ class Nodes:
                 instance=instance,
                 total=len(nodes),
                 down=self._down(incident, listed, nodes),
-                load=self._load(incident, listed) if is_wanted else Unknown("not needed yet"),
+                load=self._repair_load().beside(incident, listed) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=sum(shown.group == group for shown in nodes) or None if group else None,
                 records=self._records(incident, facts, instance, nodes),
@@ -164,58 +161,11 @@ class Nodes:
     def _down(self, incident: Incident, listed: Maybe[NodesDoc], nodes: Sequence[NodeFacts]) -> int:
         if (down := count_lost(nodes)) <= 1:
             return down
-        in_repair = self._in_our_repair(incident, listed)
+        in_repair = self._repair_load().nodes_in_repair(incident, listed)
         return count_lost(shown for shown in nodes if shown.name not in in_repair)
 
-    def _in_our_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
-        """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
-        try:
-            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
-            now, closed = self.clock.now(), self._closed_of_late(incident)
-        except RecoveryError:
-            return frozenset()  # then more nodes count as down, and less is done
-        mended = [item for item in (incident, *others) if item.repair is not None and item.repair.steps]
-        mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
-        return frozenset(item.node for item in mended if item.node is not None)
-
-    def _load(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
-        """Counted from the Incidents themselves, so that nothing has to be given back after a crash."""
-        now, mine = self.clock.now(), _claim(incident)
-        ticket = _ticket(incident)
-        try:
-            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
-            ahead = [
-                other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
-            ]
-            closed = self._closed_of_late(incident)
-            ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
-            recent = [*others, *closed]
-        except RecoveryError as err:
-            return Unknown(str(err)[:200])
-        group = incident.repair.group if incident.repair else ""
-        booked = [other for other in others if _ticket(other) < ticket or (other in ahead and _is_to_order(other))]
-        return Known(
-            Load(
-                ahead=len(ahead),
-                last_day=_repairs(recent, now),
-                booked=len(booked),
-                group_ahead=len(_of_group(ahead, group)) if group else None,
-                group_last_day=_repairs(_of_group(recent, group), now) if group else None,
-                group_booked=len(_of_group(booked, group)) if group else 0,
-            )
-        )
-
-    def _closed_of_late(self, incident: Incident) -> list[Incident]:
-        found: list[Incident] = []
-        cursor: str | None = None
-        for _ in range(_PAGES):
-            page = self.store.list_closed(limit=_PAGE, cursor=cursor)
-            found += [other for other in page.incidents if _is_beside(other, incident)]
-            cursor = page.cursor
-            # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
-            if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * DAY):
-                break
-        return found
+    def _repair_load(self) -> RepairLoad:
+        return RepairLoad(store=self.store, clock=self.clock)
 
     def _past(self, incident: Incident) -> tuple[EarlierRepair, ...]:
         try:
@@ -340,60 +290,6 @@ def node_facts(view: NodeView) -> dict[str, Any]:
     if isinstance(view.load, Known):
         facts["load"] = view.load.value.to_wire(defaults=True)
     return facts
-
-
-def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
-    return [incident for incident in incidents if incident.repair is not None and incident.repair.group == group]
-
-
-def _is_left_in_repair(one: Incident, listed: Maybe[NodesDoc], now: datetime) -> bool:
-    """Its Incident was closed (handed over, cancelled) while a repair was under way, and the node is not back yet as
-    far as is known.
-    """
-    step = one.repair.step if one.repair is not None and one.phase is not Phase.RECOVERED else None
-    if step is None or step.state is StepState.REFUSED or step.back_at is not None or now - step.at >= REPAIR_TAKES:
-        return False
-    if not isinstance(listed, Known):
-        return True
-    facts = next((item for item in listed.value.nodes if item.name == one.node), None)
-    return facts is None or not is_in_service(facts)
-
-
-def _is_to_order(one: Incident) -> bool:
-    """It has ordered no repair yet: its own will be among the day's when it has."""
-    return one.is_open and (one.repair is None or not one.repair.steps)
-
-
-def _ticket(one: Incident) -> tuple[str, str]:
-    """Since when it waits to order its first repair, or one more; no one's is older where it waits for none."""
-    repair = one.repair
-    if repair is None or not one.is_open:
-        at = None
-    elif repair.another is not None:
-        at = repair.another.at
-    else:
-        at = None if repair.steps else repair.wanted_at
-    return (at.isoformat() if at is not None else "~", one.incident_id)
-
-
-def _repairs(incidents: Iterable[Incident], now: datetime) -> int:
-    """Orders to repair within the last day."""
-    return sum(now - step.at < DAY for incident in incidents if incident.repair for step in incident.repair.steps)
-
-
-def _claim(incident: Incident) -> tuple[str, str]:
-    """Its place in the queue for repair."""
-    wanted_at = incident.repair.wanted_at if incident.repair else None
-    return (wanted_at.isoformat() if wanted_at else "~", incident.incident_id)
-
-
-def _has_claim(incident: Incident) -> bool:
-    return incident.phase in NODE_PHASES or (incident.repair is not None and incident.repair.wanted_at is not None)
-
-
-def _is_beside(one: Incident, incident: Incident) -> bool:
-    is_other = one.incident_id != incident.incident_id
-    return one.node is not None and one.cluster == incident.cluster and is_other
 
 
 def _meant(incident: Incident) -> str | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
-from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.guards.guards import was_ordered
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.approvals import BREAKER_KEY
@@ -19,10 +18,8 @@ from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.node import NodesSeen, NodeView, is_in_service
-from chalicelib.domain.model.node_findings import PLATFORM_KINDS
+from chalicelib.domain.model.node import NodeView
 from chalicelib.domain.model.observation import (
-    NO_SIBLING,
     AttemptStatus,
     AttemptView,
     CheckpointView,
@@ -30,42 +27,34 @@ from chalicelib.domain.model.observation import (
     ReplyView,
     node_count,
 )
-from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import Policy, readable
-from chalicelib.domain.rules.run.orders import who_ordered
-from chalicelib.domain.run.bad_nodes import MAX_BAD
-from chalicelib.domain.run.beside import beside_names
-from chalicelib.domain.run.earlier_attempts import (
+from chalicelib.domain.resume.earlier_attempts import (
     updated_by,
     with_end,
     with_last_step,
 )
+from chalicelib.domain.resume.resume_point import goes_back_to
+from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.ending import judged
 from chalicelib.domain.run.job_record import job_record
 from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero
-from chalicelib.domain.run.resume_point import goes_back_to
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
+from chalicelib.services.observe.living_siblings import LivingSiblings
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.part import part_of
 from chalicelib.services.observe.policy import incident_policy
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
-from chalicelib.services.observe.siblings import (
-    ended_at_of,
-    is_another_stages,
-    reported_attempts,
-    unprotected,
-)
+from chalicelib.services.observe.run_nodes import RunNodes
 from chalicelib.services.observe.timeline import entry_of
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import FaultClass
 
-MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
 
@@ -123,7 +112,11 @@ class Observer:
         attempts = self._earlier(job, incident, attempt)
         ended = with_end(attempts, attempt)
         attempts = with_last_step(attempts, attempt)
-        sibling = part("other attempts", partial(self._sibling, job, incident, attempt, looked.inbox))
+        siblings = LivingSiblings(
+            registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock
+        )
+        sibling = part("other attempts", partial(siblings.living, job, incident, attempt, looked.inbox))
+        nodes = RunNodes(store=self.store, head_nodes=self.head_nodes)
         return incident, Observation(
             observed_at=now,
             has_job=True,
@@ -138,8 +131,8 @@ class Observer:
             current=job.current_attempt,
             successor=part("the successor", partial(self._successor, job, attempt)),
             sibling=sibling,
-            is_ours=isinstance(sibling, Known) and self._is_ours(job, incident),
-            nodes=part("the nodes", partial(self._nodes, job, incident, attempt, looked.inbox)),
+            is_ours=isinstance(sibling, Known) and siblings.is_ours(job, incident),
+            nodes=part("the nodes", partial(nodes.read, job, incident, attempt, looked.inbox)),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
             platform=self.scheduler.of(job.platform).platform,
@@ -169,98 +162,6 @@ class Observer:
         if not isinstance(seen, Known) or seen.value.successor is None:
             return Unknown("none that is known")
         return self._attempt(job, seen.value.successor)
-
-    def _sibling(self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> Maybe[str]:
-        """An attempt that was started by hand while ours waits, to be sent or in the platform's queue, or is stopped
-        for its sake; right before ours is sent it is looked for again.
-
-        Only what no Job has registered, and no other stage protects: that is not this Incident's to take over.
-        """
-        makes_way = incident.phase is Phase.STOPPING and incident.halt.for_sibling is not None
-        is_sent = makes_way or _waits_in_queue(incident, seen)
-        if not is_sent and incident.phase is not Phase.RESUBMITTING:
-            return self._beside(job, beside_names((*incident.signals, *inbox), besides=incident.attempt))
-        if not is_sent and incident.resubmission.pending is not None:
-            return Unknown("nothing waits to start")
-        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
-        if makes_way and not has_ended and incident.halt.for_sibling is not None:
-            beside = self._beside(job, (incident.halt.for_sibling,))
-            if isinstance(beside, Known):
-                return beside
-        besides = {incident.attempt or job.current_attempt, job.current_attempt}
-        # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
-        ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
-        reported = reported_attempts((*incident.signals, *inbox), besides=ours)
-        try:
-            for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
-                if self.registry.job_of_attempt(name) is None and not is_another_stages(name, job, self.scheduler):
-                    return Known(name)
-            if is_sent:  # before ours is sent, the act itself looks for heartbeats
-                own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
-                other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
-                return Known(other) if other is not None else NO_SIBLING
-        except RecoveryError as err:
-            return Unknown(f"whether another attempt lives is not known: {err}"[:200])
-        return NO_SIBLING
-
-    def _beside(self, job: Job, names: Sequence[str]) -> Maybe[str]:
-        """The first of these that lives, by the platform's own word."""
-        try:
-            living = (name for name in names if not self.scheduler.of(job.platform).describe(name).status.has_ended)
-            name = next(living, None)
-        except RecoveryError as err:
-            return Unknown(f"whether another attempt lives is not known: {err}"[:200])
-        return NO_SIBLING if name is None else Known(name)
-
-    def _is_ours(self, job: Job, incident: Incident) -> bool:
-        tried = next((item for item in incident.resubmission.tries if item.name == incident.attempt), None)
-        if tried is not None:
-            return not tried.is_theirs
-        return any(
-            attempt.name == incident.attempt and attempt.incident_id is not None
-            for attempt in self.registry.attempts(job.job_id)
-        )
-
-    def _nodes(
-        self, job: Job, incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]
-    ) -> Maybe[NodesSeen]:
-        """The nodes that matter to the Incident, read once one of them may be to blame: a report about a node is
-        decided by what the platform shows of it now."""
-        if self.head_nodes is None or incident.attempt is None or not job.cluster:
-            return Unknown("not on a cluster")
-        wanted = names_of_interest(incident, seen, inbox)
-        if not wanted:
-            return Unknown("not needed")
-        nodes = self.head_nodes.nodes(job.cluster)
-        if not isinstance(nodes, Known):
-            return nodes
-        found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
-        return Known(
-            NodesSeen(
-                facts=tuple(found[:MAX_NODES_SEEN]),  # those out of service first: they are what is looked for
-                total=len(nodes.value.nodes),
-                down=count_lost(nodes.value.nodes),
-                idle=sum(is_in_service(facts) and facts.state == "idle" for facts in nodes.value.nodes),
-                cleared=self._cleared(incident, inbox),
-            )
-        )
-
-    def _cleared(self, incident: Incident, inbox: Sequence[Signal]) -> dict[str, datetime]:
-        """When HyperPod's agents withdrew reports about nodes that this Incident holds broken, by the nodes' own
-        Incidents: the withdrawal may not have reached this one.
-        """
-        accused = {
-            (signal.cluster, signal.node)
-            for signal in (*incident.signals, *inbox)
-            if signal.kind in PLATFORM_KINDS and signal.fault is not None and signal.node is not None
-        }
-        found: dict[str, datetime] = {}
-        for cluster, node in sorted(accused, key=str)[:MAX_BAD]:
-            newest = next(iter(self.store.list_for_node(cluster or "", node or "", limit=1)), None)
-            repair = newest.repair if newest is not None else None
-            if repair is not None and repair.cleared_at is not None:
-                found[node or ""] = repair.cleared_at
-        return found
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
         """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted.
@@ -414,17 +315,6 @@ class Observer:
         self.store.append(incident_id, token=token, entry=entry)
 
 
-def _waits_in_queue(incident: Incident, seen: Maybe[AttemptView]) -> bool:
-    """An attempt of ours that is submitted and has not begun, where the platform holds a queue."""
-    if (
-        incident.phase is not Phase.VERIFYING
-        or not incident.resubmission.tries
-        or incident.resubmission.tries[-1].is_theirs
-    ):
-        return False
-    return isinstance(seen, Known) and seen.value.start is not None and seen.value.start.is_queued
-
-
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:
     has_ended = isinstance(seen, Known) and seen.value.status.has_ended
     return incident.phase is Phase.RESUBMITTING or has_ended or Need.CHECKPOINTS in incident.evidence.needs
@@ -434,15 +324,3 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
     policy = readable(incident.policy_document)
     return goes_back_to(incident, policy) if policy is not None else ()
-
-
-def names_of_interest(incident: Incident, seen: Maybe[AttemptView], inbox: Sequence[Signal]) -> frozenset[str]:
-    """Nodes held or reported to be broken, and those of an attempt that has ended."""
-    names = {item.node for item in incident.resubmission.bad_nodes}
-    names |= {signal.node for signal in (*incident.signals, *inbox) if signal.node is not None}
-    if incident.resubmission.tries:
-        names |= {*incident.resubmission.tries[-1].exclude, *incident.resubmission.tries[-1].left_nodes}
-    view = seen.value if isinstance(seen, Known) else None
-    if view is not None and view.start is not None and (view.status.has_ended or view.successor is not None):
-        names |= set(view.start.nodes)
-    return frozenset(names)

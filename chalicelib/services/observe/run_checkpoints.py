@@ -14,8 +14,8 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
-from chalicelib.domain.run.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
-from chalicelib.domain.run.resume_point import mark_abandoned
+from chalicelib.domain.resume.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
+from chalicelib.domain.resume.resume_point import mark_abandoned
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers

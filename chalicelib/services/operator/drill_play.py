@@ -20,7 +20,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.earlier_attempts import reached_before
+from chalicelib.domain.resume.earlier_attempts import reached_before
 from chalicelib.ports.incidents import IncidentStore, StoredIncident
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.services.observe.observer import Observer

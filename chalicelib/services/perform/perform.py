@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -34,8 +33,8 @@ from chalicelib.domain.model.action import (
 from chalicelib.domain.model.approvals import BREAKER_KEY
 from chalicelib.domain.model.errors import Permanent, RecoveryError, Skip
 from chalicelib.domain.model.incident import Incident
-from chalicelib.domain.model.job import Attempt, Job
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.switches import Switches
@@ -48,16 +47,9 @@ from chalicelib.ports.notices import Announcer, Notice, NoticeKind
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
-from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import (
-    ended_at_of,
-    is_another_stages,
-    may_have_missed,
-    reported_attempts,
-    unprotected,
-)
 from chalicelib.services.perform.cluster_orders import HeadOrders
 from chalicelib.services.perform.moves import SignalSink, move_runs
+from chalicelib.services.perform.starts import AttemptStarter
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -145,174 +137,14 @@ class ActionExecutor:
             self._job(context), action, incident_id=context.incident.incident_id, now=self.clock.now()
         )
 
+    def _starter(self) -> AttemptStarter:
+        return AttemptStarter(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock)
+
     def _resubmit(self, action: ResubmitJob, context: _ActionContext) -> ActionResult:
-        """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
-        not cure.
-        """
-        incident = context.incident
-        job = self._job(context)
-        if is_outdated(action, job):
-            return _outdated(action, job)
-        now = self.clock.now()
-        other = next_link(
-            job,
-            action.name,
-            after=action.clone_of,
-            registry=self.registry,
-            scheduler=self.scheduler.of(job.platform),
-            now=now,
-        )
-        if other is not None and other.takes_over:
-            detail = f"{other.name}, which is protected as a Job of its own, continues in the same mailbox"
-            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
-        if other is not None:
-            detail = f"{other.name} trains in the same mailbox: two runs would write over each other"
-            return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)
-        older = self._older(job, action.name)
-        sibling = self._sibling(action, job, older, incident)
-        if sibling is not None:
-            return sibling
-        self._fence(action, job, older)
-        result = self.scheduler.of(job.platform).resubmit(
-            action, job=job, policy=context.policy, incident_id=incident.incident_id
-        )
-        if result.done is Done.SIBLING and result.attempt:
-            return self._of_whom(result, job)
-        if result.done not in (Done.DONE, Done.ALREADY):
-            return result
-        attempt = Attempt(
-            job_id=job.job_id,
-            number=action.number,
-            name=action.name,
-            submitted_at=now,
-            incident_id=incident.incident_id,
-            resume_step=action.resume_step,
-            went_back=action.goes_back,
-            skips=action.skips,
-        )
-        self.registry.add_attempt(job, attempt, now=now)
-        return result
-
-    def _sibling(self, action: ResubmitJob, job: Job, older: Sequence[str], incident: Incident) -> ActionResult | None:
-        """The answer where another attempt of the Job lives, ours or started by hand; None where none does.
-
-        `older`: the Job's attempts so far.
-
-        Raises:
-            Retryable: that is not known now, and nothing is started before it is.
-        """
-        name = action_name(action)
-        besides = {action.name, action.clone_of}
-        own = {*besides, *older}
-        try:
-            others = self.scheduler.of(job.platform).siblings(
-                job, besides=besides, reported=reported_attempts(incident.signals, besides=besides)
-            )
-        except RecoveryError:
-            beating = self._unprotected(action, job, own, incident)
-            if beating is None:
-                raise
-            return beating  # no list is needed to know that one lives
-        for other in others:
-            owner = self.registry.job_of_attempt(other)
-            if owner is None and is_another_stages(other, job, self.scheduler):
-                detail = f"{other}, which is protected by another stage of Rekindle, lives"
-                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-            if owner is None:
-                return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
-            if owner == job.job_id:
-                detail = f"{other}, an earlier attempt of the Job, has not ended: two attempts would run"
-                return ActionResult(action=name, done=Done.REFUSED, detail=detail)
-            if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
-                if self._lived_beside(owner, incident):
-                    return _shared(other, job)
-                detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
-                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
-        return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
-
-    def _of_whom(self, result: ActionResult, job: Job) -> ActionResult:
-        """A sibling that the platform has found: adopted, unless a Job protects it already."""
-        owner = self.registry.job_of_attempt(result.attempt)
-        if owner is None:
-            return result
-        if owner == job.job_id:
-            detail = f"{result.attempt}, an earlier attempt of the Job, has not ended: two attempts would run"
-            return replace(result, done=Done.REFUSED, detail=detail, attempt="")
-        return replace(result, detail=f"{result.detail}, protected as the Job {owner}", attempt="")
-
-    def _missed(self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident) -> ActionResult | None:
-        """The answer where the run was submitted meanwhile without us and that one has ended: its end is weighed first.
-
-        One that is protected as a Job of its own has an Incident of its own, which resumes from what it has saved.
-        """
-        if not may_have_missed(incident, now=self.clock.now()):
-            return None
-        other = self.scheduler.of(job.platform).missed(job, besides=own)
-        if other is None:
-            return None
-        owner = self.registry.job_of_attempt(other)
-        if owner == job.job_id:
-            return None
-        if owner is None:
-            detail = f"{other} was submitted by hand, and has ended"
-            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
-        detail = f"{other}, which is protected as the Job {owner}, was submitted later, and has ended"
-        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
-
-    def _unprotected(
-        self, action: ResubmitJob, job: Job, own: Collection[str], incident: Incident
-    ) -> ActionResult | None:
-        """The answer where a run that no list shows sends heartbeats from the Job's mailbox: it is adopted where the
-        platform, asked for its name, shows that it is the Job's.
-        """
-        unasked = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
-        if unasked is None:
-            return None
-        if self.registry.job_of_attempt(unasked) is None and self._is_sibling(unasked, job, action):
-            detail = f"{unasked} lives"
-            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
-        owner = self.registry.job_of_attempt(unasked)
-        if owner is not None and owner != job.job_id and self._lived_beside(owner, incident):
-            return _shared(unasked, job)
-        detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
-        return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
-
-    def _lived_beside(self, job_id: str, incident: Incident) -> bool:
-        """Another Job's attempt began before ours had ended: it is another run, and not this one's continuation."""
-        return self.registry.get(job_id).attempt_started_at < (ended_at_of(incident) or incident.opened_at)
-
-    def _is_sibling(self, name: str, job: Job, action: ResubmitJob) -> bool:
-        besides = {action.name, action.clone_of}
-        with suppress(RecoveryError):
-            return name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=(name,))
-        return False
+        return self._starter().resubmit(action, self._job(context), incident=context.incident, policy=context.policy)
 
     def _adopt(self, action: AdoptAttempt, context: _ActionContext) -> ActionResult:
-        """Fence and register, like a start of ours; the platform has done the rest."""
-        job = self._job(context)
-        if is_outdated(action, job):
-            return _outdated(action, job)
-        self._fence(action, job, self._older(job, action.name))
-        if job.current_attempt == action.name:
-            return ActionResult(action=action_name(action), done=Done.ALREADY, detail="it is the Job's own already")
-        now = self.clock.now()
-        earlier = self.registry.attempts(job.job_id)
-        attempt = Attempt(
-            job_id=job.job_id,
-            number=action.number,
-            name=action.name,
-            submitted_at=now,
-            resume_step=Unknown("the platform started it; it continues from where its script finds"),
-            skips=earlier[-1].skips if earlier else (),
-        )
-        self.registry.add_attempt(job, attempt, now=now)
-        return ActionResult(action=action_name(action), done=Done.DONE, detail=f"{action.name} is the platform's own")
-
-    def _older(self, job: Job, name: str) -> tuple[str, ...]:
-        return tuple(attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != name)
-
-    def _fence(self, action: ResubmitJob | AdoptAttempt, job: Job, older: Sequence[str]) -> None:
-        self.mailbox.fence(job, attempt=action.name, number=action.number, superseded=older, now=self.clock.now())
+        return self._starter().adopt(action, self._job(context))
 
     def _move(self, action: MoveRuns, context: _ActionContext) -> ActionResult:
         return move_runs(
@@ -488,12 +320,6 @@ def _switched_off(action: Action, incident: Incident, switches: Switches) -> Act
     return ActionResult(action=action_name(action), done=Done.UNAVAILABLE, detail=detail[:400])
 
 
-def _shared(other: str, job: Job) -> ActionResult:
-    """Runs that share a mailbox and lived at once: a person decides, who knows which checkpoints are whose."""
-    detail = f"{other}, another run that lived beside it, has the same mailbox {job.mailbox}: whose the checkpoints"
-    return ActionResult(action=ResubmitJob.__name__, done=Done.REFUSED, detail=f"{detail} there are cannot be told")
-
-
 def stands_elsewhere(before: Incident, after: Incident) -> bool:
     """What is shown of an Incident has changed."""
     return (before.phase, before.fault, before.approvals, before.holds) != (
@@ -502,13 +328,3 @@ def stands_elsewhere(before: Incident, after: Incident) -> bool:
         after.approvals,
         after.holds,
     )
-
-
-def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:
-    """An execution that was taken over, and wakes up late: its order must not call an old attempt back."""
-    return job.attempt_number >= action.number and job.current_attempt != action.name
-
-
-def _outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> ActionResult:
-    detail = f"{job.current_attempt} has been started since"
-    return ActionResult(action=action_name(action), done=Done.REFUSED, detail=detail)

@@ -36,8 +36,8 @@ def _kinds(hint: Any) -> Iterator[type]:
     """The dataclasses that a field's type names."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         yield hint
-    for one in typing.get_args(hint):
-        yield from _kinds(one)
+    for member in typing.get_args(hint):
+        yield from _kinds(member)
 
 
 def _reached(kind: type, found: set[type]) -> set[type]:

@@ -74,13 +74,13 @@ def values(kind: Any, met: set[Any] | None = None) -> st.SearchStrategy[Any]:
     if kind in SCALARS:
         return SCALARS[kind]
     if origin in (typing.Union, types.UnionType):
-        return st.one_of([values(one, met) for one in args])
+        return st.one_of([values(argument, met) for argument in args])
     if origin is Known:
         return st.builds(Known, values(args[0], met))
     if origin is tuple and args[1:] == (...,):
         return st.lists(values(args[0], met), max_size=2).map(tuple)
     if origin is tuple:
-        return st.tuples(*(values(one, met) for one in args))
+        return st.tuples(*(values(argument, met) for argument in args))
     if origin is Mapping:
         return st.dictionaries(TEXT, values(args[1], met), max_size=2)
     if issubclass(kind, enum.Enum):
@@ -88,7 +88,7 @@ def values(kind: Any, met: set[Any] | None = None) -> st.SearchStrategy[Any]:
     assert dataclasses.is_dataclass(kind), kind
     met.add(kind)
     hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{one.name: values(hints[one.name], met) for one in dataclasses.fields(kind)})
+    return st.builds(kind, **{field.name: values(hints[field.name], met) for field in dataclasses.fields(kind)})
 
 
 @pytest.mark.parametrize("kind", STORED, ids=lambda kind: kind.__name__)
@@ -271,4 +271,4 @@ def test_an_unknown_reason_survives() -> None:
 
 
 def test_what_guards_may_hold_back_is_what_the_actions_call_harmful() -> None:
-    assert {one.value for one in Harm} == HARMFUL
+    assert {harm.value for harm in Harm} == HARMFUL

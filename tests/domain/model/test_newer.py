@@ -34,7 +34,7 @@ def test_what_is_not_known_here_hands_over_once(change: dict[str, Any]) -> None:
     assert (read.incident_id, read.job_id, read.is_open) == (WORKED_ON.incident_id, WORKED_ON.job_id, True)
     decision = decide(read, seen(view()), now=NOW, policy=DEFAULT_POLICY)
     assert (decision.rule, decision.incident.phase) == ("incident.newer", Phase.HANDED_OVER)
-    assert [one.severity for one in decision.actions if isinstance(one, Notify)] == [Severity.PAGE]
+    assert [action.severity for action in decision.actions if isinstance(action, Notify)] == [Severity.PAGE]
     again = read_incident(decision.incident.to_wire())
     assert again == decision.incident
     assert decide(again, seen(view()), now=NOW, policy=DEFAULT_POLICY).actions == ()

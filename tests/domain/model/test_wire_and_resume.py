@@ -44,7 +44,7 @@ from chalicelib.domain.model.observation import AttemptView, CheckpointView, Obs
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import PLAYBOOKS, ROLL_BACKS, Deadline, Response
-from chalicelib.domain.run.resume_point import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
+from chalicelib.domain.resume.resume_point import MAX_NAME_CHARS, attempt_name, choose_resume_point, mark_abandoned
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, a_try, checkpoint, incident, signal
 from tests.domain.policies import changed

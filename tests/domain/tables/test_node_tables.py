@@ -1285,7 +1285,7 @@ NODE_TABLE: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("line", NODE_TABLE, ids=[one[0] for one in NODE_TABLE])
+@pytest.mark.parametrize("line", NODE_TABLE, ids=[row[0] for row in NODE_TABLE])
 def test_each_row_of_a_nodes_decision_table(line: Row) -> None:
     _, case, what, policy, rule, phase, actions = line
     decision = look_at(case, what, policy)
@@ -1375,7 +1375,7 @@ def test_every_end_is_reached_in_a_world_that_stands_still() -> None:
 
 
 def test_every_transition_of_a_node_is_walked_and_no_other() -> None:
-    walked = {(one[1].phase, one[5]) for one in NODE_TABLE if one[1].phase is not one[5]}
+    walked = {(row[1].phase, row[5]) for row in NODE_TABLE if row[1].phase is not row[5]}
     walked |= {
         (phase, look_at(node_incident(phase, memory(step())), observed(node_view(), CANCEL)).incident.phase)
         for phase in NODE_PHASES
@@ -1420,8 +1420,8 @@ def test_what_a_signal_says_against_a_node(signal_: object, kind: FindingKind | 
 
 
 def test_each_kind_of_finding_has_one_row_with_a_source() -> None:
-    assert [one.kind for one in FIRST_RUNGS] == list(dict.fromkeys(one.kind for one in FIRST_RUNGS))
-    assert {one.kind for one in FIRST_RUNGS} == set(FindingKind)
+    assert [rung.kind for rung in FIRST_RUNGS] == list(dict.fromkeys(rung.kind for rung in FIRST_RUNGS))
+    assert {rung.kind for rung in FIRST_RUNGS} == set(FindingKind)
     assert all(len(one.source) > 20 for one in (*FIRST_RUNGS, *FAILURE_WORDS))
 
 
@@ -1490,4 +1490,4 @@ def test_waiting_is_cheap_and_ends_with_the_next_news() -> None:
     for minutes in (0, 1, 4, 20, 60, 200):
         case = node_incident(Phase.DRAINING, phase_entered_at=NOW - minutes * MINUTE)
         waits.append(look_at(case, observed(node_view(drained("mixed", jobs=(7,))))).look_again_in)
-    assert [one.total_seconds() for one in waits if one] == [30, 30, 60, 180, 180, 900]
+    assert [wait.total_seconds() for wait in waits if wait] == [30, 30, 60, 180, 180, 900]

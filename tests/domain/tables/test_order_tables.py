@@ -102,7 +102,7 @@ def test_the_table(
     case: Incident, what: Observation, policy: Policy, rule: str, phase: Phase, actions: tuple[str, ...]
 ) -> None:
     decision = look(case, what, policy)
-    assert (decision.rule, decision.incident.phase, tuple(action_name(one) for one in decision.actions)) == (
+    assert (decision.rule, decision.incident.phase, tuple(action_name(action) for action in decision.actions)) == (
         rule,
         phase,
         actions,

@@ -17,7 +17,7 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.playbooks import Response
-from chalicelib.domain.run.resume_point import choose_resume_point
+from chalicelib.domain.resume.resume_point import choose_resume_point
 from chalicelib.domain.run.submission import Case, choose
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.signals import FaultClass
@@ -143,7 +143,7 @@ def test_a_stall_whose_heartbeat_cannot_be_read_for_hours_is_a_persons() -> None
     assert look(asked(), unread).rule == "hang.unread"
     late = look(waited, unread)
     assert (late.rule, late.incident.phase) == ("hang.unread_limit", Phase.HANDED_OVER)
-    assert not any(isinstance(one, StopJob) for one in late.actions)
+    assert not any(isinstance(action, StopJob) for action in late.actions)
 
 
 def test_a_stall_that_is_over_under_a_playbook_that_only_tells() -> None:
@@ -212,7 +212,7 @@ def test_a_checkpoint_is_marked_once_an_attempt_from_another_has_passed_where_th
     )
     passed = look(run, seen(view(name="lm-r3", step=92), checkpoints=known(SAVED)))
     assert passed.rule == "verify.other_loads"
-    assert [one.root for one in passed.actions if isinstance(one, QuarantineCheckpoint)] == ["s3://b/90"]
+    assert [action.root for action in passed.actions if isinstance(action, QuarantineCheckpoint)] == ["s3://b/90"]
     assert look(run, seen(view(name="lm-r3", step=91), checkpoints=known(SAVED))).rule != "verify.other_loads"
 
 

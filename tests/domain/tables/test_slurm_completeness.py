@@ -91,17 +91,17 @@ def test_every_phase_and_state_has_a_decision(phase: Phase) -> None:
             assert decision.rule
             assert decision.reason
             assert (decision.look_again_in is None) == (not decision.incident.is_open)
-            starts = [one for one in decision.actions if isinstance(one, ResubmitJob | AdoptAttempt)]
-            stops = [one for one in decision.actions if isinstance(one, StopJob)]
+            starts = [action for action in decision.actions if isinstance(action, ResubmitJob | AdoptAttempt)]
+            stops = [action for action in decision.actions if isinstance(action, StopJob)]
             assert len(starts) <= 1
             # Beside a run that was started by hand, our own start is ended whose order was under way.
             ends_ours = decision.rule in ("resubmit.sibling", "resubmit.goes_on")
-            assert not ends_ours or all(pending and one.attempt == R1 for one in stops), decision.rule
+            assert not ends_ours or all(pending and stop.attempt == R1 for stop in stops), decision.rule
             assert not (starts and stops) or ends_ours or decision.rule == "adopt.loop", decision.rule
-            assert all(one.how is not Submission.CLONE for one in starts if isinstance(one, ResubmitJob))
+            assert all(start.how is not Submission.CLONE for start in starts if isinstance(start, ResubmitJob))
             if not decision.incident.is_open:
                 ends = stops if ends_ours else []
-                assert all(isinstance(one, Notify) or one in ends for one in decision.actions), decision.rule
+                assert all(isinstance(action, Notify) or action in ends for action in decision.actions), decision.rule
 
 
 @pytest.mark.parametrize("phase", JOB_PHASES)
@@ -124,7 +124,7 @@ def test_an_incident_in_a_world_that_stands_still_ends(phase: Phase) -> None:
             seen = dataclasses.replace(sees(what, checkpoints=POINTS, current=name), observed_at=now)
             decision = decide(before, seen, now=now, policy=DEFAULT_POLICY)
             before = dataclasses.replace(decision.incident, version=before.version + 1)
-            if decision.look_again_in is None or any(isinstance(one, ResubmitJob) for one in decision.actions):
+            if decision.look_again_in is None or any(isinstance(action, ResubmitJob) for action in decision.actions):
                 break
             at_once = 0 if decision.look_again_in else at_once + 1
             assert at_once < 10, f"looks at once for ever: {decision.rule}"

@@ -153,7 +153,9 @@ def test_a_report_of_a_node_that_reached_nobody_is_made_again_for_a_while() -> N
     assert [action.node for action in again.actions if isinstance(action, ReportNode)] == ["ip-2"]
     late = dataclasses.replace(before, phase_entered_at=NOW - HOUR)
     assert not [
-        one for one in decided(late, sees(start(S.STOPPING), results=lost)).actions if isinstance(one, ReportNode)
+        action
+        for action in decided(late, sees(start(S.STOPPING), results=lost)).actions
+        if isinstance(action, ReportNode)
     ]
 
 

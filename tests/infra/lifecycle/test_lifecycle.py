@@ -412,10 +412,10 @@ def test_no_two_clusters_of_a_stack_share_a_queue_however_long_their_names_are()
     """SQS takes 80 characters: names that were only cut there let one head node take its neighbor's orders."""
     base = "research-large-language-model-pretraining-h100-oregon-zone-a"
     clusters = [f"{base}{end}" for end in ("-01", "-02", "")]
-    places = [replace(PLACE, stack="rekindle-staging", cluster=one) for one in clusters]
-    queues = [policy(one)["Statement"][0]["Resource"].rpartition(":")[2] for one in places]
+    places = [replace(PLACE, stack="rekindle-staging", cluster=cluster) for cluster in clusters]
+    queues = [policy(place)["Statement"][0]["Resource"].rpartition(":")[2] for place in places]
     assert len(set(queues)) == len(clusters)
-    assert all(re.fullmatch("rekindle-staging-agent-[A-Za-z0-9_-]+", one) and len(one) <= 80 for one in queues)
+    assert all(re.fullmatch("rekindle-staging-agent-[A-Za-z0-9_-]+", queue) and len(queue) <= 80 for queue in queues)
     assert queue_name("rekindle", "hpc") == "rekindle-agent-hpc"
 
 

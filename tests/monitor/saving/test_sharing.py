@@ -125,7 +125,7 @@ def train(
 
 def test_ranks_that_share_resume_where_rank_zero_does_and_save(tmp_path: Path) -> None:
     monitors, _, box = train(tmp_path, (40, None), shares=True)
-    assert [one.resume.step for one in monitors] == [40, 40]
+    assert [monitor.resume.step for monitor in monitors] == [40, 40]
     box.wait(lambda: any("/manifests/" in key for key in box.written))
     for one in monitors:
         assert "resumed_apart" not in one.health()
@@ -134,8 +134,10 @@ def test_ranks_that_share_resume_where_rank_zero_does_and_save(tmp_path: Path) -
 
 def test_ranks_that_resumed_apart_are_noticed(tmp_path: Path) -> None:
     monitors, _, box = train(tmp_path, (40, None), shares=False)
-    assert [one.resume.step for one in monitors] == [40, None]
-    assert any("resumed_apart" in one.health() for one in monitors[1:]) or "resumed_apart" in monitors[0].health()
+    assert [monitor.resume.step for monitor in monitors] == [40, None]
+    assert (
+        any("resumed_apart" in monitor.health() for monitor in monitors[1:]) or "resumed_apart" in monitors[0].health()
+    )
     assert monitors[0].health()["save_failed"] == 1
     for one in monitors:
         one.finish(timeout_s=PATIENCE_S)

@@ -10,9 +10,9 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word,
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.poison import died_at_most
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.run.earlier_attempts import tries_in_vain
+from chalicelib.domain.resume.earlier_attempts import tries_in_vain
+from chalicelib.domain.resume.resume_point import newest_verified
 from chalicelib.domain.run.job_record import LAST_HOURS
-from chalicelib.domain.run.resume_point import newest_verified
 
 NAMED: Final = 8  # attempts in a message
 # Of the last hours, once so many restarts of ours fell into them: one slow start says nothing of the run. With 466

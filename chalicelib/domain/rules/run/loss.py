@@ -28,11 +28,11 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.policy.playbooks import Deadline
+from chalicelib.domain.resume.resume_point import ResumePoint, choose_resume_point
+from chalicelib.domain.resume.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
 from chalicelib.domain.run.hanging import with_need
 from chalicelib.domain.run.movement import new_watch, watch
-from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point
-from chalicelib.domain.run.rollback import account_rollback, first_onset, has_skipped_enough, rewind_steps
 from rekindle.protocol.signals import FaultClass
 
 # ---- watching ----

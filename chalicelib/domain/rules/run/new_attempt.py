@@ -14,6 +14,8 @@ from chalicelib.domain.model.action import Done, Notify, QuarantineCheckpoint, R
 from chalicelib.domain.model.incident import Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
+from chalicelib.domain.resume.passed_over import PassedOver, passed_over
+from chalicelib.domain.resume.resume_point import ResumePoint, choose_resume_point, left_in_doubt
 from chalicelib.domain.rules.run.budgets import (
     BUDGET_NAMES,
     fruitless_of_job,
@@ -27,8 +29,6 @@ from chalicelib.domain.rules.run.starts import (
     way_to_start,
 )
 from chalicelib.domain.run.movement import new_watch
-from chalicelib.domain.run.passed_over import PassedOver, passed_over
-from chalicelib.domain.run.resume_point import ResumePoint, choose_resume_point, left_in_doubt
 
 
 @rule("resubmit.old_lives")

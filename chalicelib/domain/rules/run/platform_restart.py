@@ -21,12 +21,12 @@ from chalicelib.domain.model.incident import Failure, Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import Submission
+from chalicelib.domain.resume.load_failures import settle_load
 from chalicelib.domain.rules.run.budgets import fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.rules.run.preparing import settle_try
 from chalicelib.domain.run.bad_nodes import is_lost, lost_one_of
 from chalicelib.domain.run.first_response import begin_stop, shadow
-from chalicelib.domain.run.load_failures import settle_load
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState

@@ -14,11 +14,11 @@ from chalicelib.domain.model.incident import Incident, Phase, best_step
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.start_view import StartState
+from chalicelib.domain.resume.load_failures import Condemned, condemned, settle_load
+from chalicelib.domain.resume.resume_point import newest_verified
+from chalicelib.domain.resume.rollback import account_rollback, has_skipped_enough
 from chalicelib.domain.rules.run.budgets import BUDGET_NAMES, fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.queued import capacity_told
-from chalicelib.domain.run.load_failures import Condemned, condemned, settle_load
-from chalicelib.domain.run.resume_point import newest_verified
-from chalicelib.domain.run.rollback import account_rollback, has_skipped_enough
 from rekindle.protocol.signals import FaultClass
 
 

@@ -21,12 +21,12 @@ from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.resume.recovery_doubts import doubt_of, in_doubt
+from chalicelib.domain.resume.rollback import concluded_on_recovery
 from chalicelib.domain.rules.run.trouble_again import ALIVE, silent
 from chalicelib.domain.run.bisection import left_out_word
 from chalicelib.domain.run.liveness import NEXT_HEARTBEAT
 from chalicelib.domain.run.movement import watch
-from chalicelib.domain.run.recovery_doubts import doubt_of, in_doubt
-from chalicelib.domain.run.rollback import concluded_on_recovery
 from rekindle.protocol.signals import FaultClass
 
 BLIND_NOTIFIED: Final = timedelta(minutes=5)  # it may train again what was trained: long before it is given up

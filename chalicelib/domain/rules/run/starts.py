@@ -10,10 +10,10 @@ from chalicelib.domain.model.action import Done, ResubmitJob, StopJob
 from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import Submission
+from chalicelib.domain.resume.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
 from chalicelib.domain.run.bisection import half_left_out
-from chalicelib.domain.run.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.run.submission import Case, choose, excludable, needs_plan, requeued_name, submitted_name
 
 

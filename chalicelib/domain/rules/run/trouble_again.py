@@ -22,10 +22,10 @@ from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
+from chalicelib.domain.resume.recovery_doubts import STALE
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
 from chalicelib.domain.run.movement import watch
-from chalicelib.domain.run.recovery_doubts import STALE
 from chalicelib.domain.run.standing import is_standing
 from rekindle.protocol.signals import FaultClass
 

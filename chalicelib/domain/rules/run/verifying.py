@@ -19,6 +19,8 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, is_far_below
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.resume.load_failures import proven_by
+from chalicelib.domain.resume.recovery_doubts import completed_unseen, last_heartbeat_due
 from chalicelib.domain.rules.run.cancelled import CANCELLED
 from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.platform_restart import ADOPTED
@@ -44,8 +46,6 @@ from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_
 from chalicelib.domain.run.bad_nodes import to_exclude
 from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
 from chalicelib.domain.run.first_response import begin_stop
-from chalicelib.domain.run.load_failures import proven_by
-from chalicelib.domain.run.recovery_doubts import completed_unseen, last_heartbeat_due
 from chalicelib.domain.run.sizes import order_smaller_start
 
 

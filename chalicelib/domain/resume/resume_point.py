@@ -13,7 +13,7 @@ from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
+from chalicelib.domain.resume.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
 from rekindle.protocol.signals import FaultClass
 
 # The narrowest of the platforms' rules. Source: botocore: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}

@@ -11,8 +11,8 @@ from chalicelib.domain.model.incident import Incident, Try
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.policy.document import Policy
-from chalicelib.domain.run.resume_point import choose_resume_point
-from chalicelib.domain.run.rollback import is_of_its_checkpoint
+from chalicelib.domain.resume.resume_point import choose_resume_point
+from chalicelib.domain.resume.rollback import is_of_its_checkpoint
 from rekindle.protocol.signals import FaultClass
 
 # A kill from outside is not the load's doing: the out-of-memory killer, a preemption, a node that is drained.

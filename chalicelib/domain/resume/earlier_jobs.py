@@ -13,7 +13,7 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
-from chalicelib.domain.run.earlier_attempts import first_step_seen
+from chalicelib.domain.resume.earlier_attempts import first_step_seen
 
 _BAD: Final = "its run had gone bad, as an Incident of that Job found"
 _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
