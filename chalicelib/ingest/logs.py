@@ -1,6 +1,7 @@
 """CloudWatch Logs batches from a subscription filter: how a GPU fault on HyperPod Slurm becomes visible.
 
-What a training job itself prints (log group /aws/sagemaker/TrainingJobs) is read by `training_logs`.
+What a training job itself prints (log group /aws/sagemaker/TrainingJobs) is read by `training_logs`, what other agents
+of a cluster's nodes write by `hang_events`.
 
     {"awslogs": {"data": "<base64 of gzip>"}}, which holds
     {"messageType": "DATA_MESSAGE", "owner": "111122223333", "subscriptionFilters": ["hma"],
@@ -39,6 +40,7 @@ from chalicelib.domain.model.hardware_ledger import marks_in
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import Fields
+from chalicelib.ingest.hang_events import hang_in
 from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import is_deep
 from rekindle.signatures.responses import FirstResponse
@@ -112,10 +114,15 @@ def parse(raw: Mapping[str, Any], *, expected_account: str | None = None) -> lis
         from chalicelib.ingest import training_logs
 
         return training_logs.parse(stream, records)
-    place = _place(log_group, stream)
-    if place is None:
+    group = _GROUP.fullmatch(log_group)
+    if group is None:
         raise Noise("ordinary log line")
-    signals = [signal for record in records if (signal := _signal(record, place)) is not None]
+    place = _place(group, stream)
+    if place is None:
+        found = (_hang(record, stream, cluster=group[1]) for record in records)
+    else:
+        found = (_signal(record, place) for record in records)
+    signals = [signal for signal in found if signal is not None]
     if not signals:
         raise Noise("ordinary log line")
     return signals
@@ -147,9 +154,14 @@ def _open(fields: Fields) -> Fields:
     return Fields("awslogs.data", body, is_lenient=True)
 
 
-def _place(log_group: str, stream: str) -> _LogSource | None:
-    group, node = _GROUP.fullmatch(log_group), _STREAM.fullmatch(stream)
-    if group is None or node is None:
+def _hang(record: Fields, stream: str, *, cluster: str) -> Signal | None:
+    message = record.optional_text("message", limit=MAX_TEXT_BYTES) or ""
+    return hang_in(message, stream, cluster=cluster, at=record.moment("timestamp"))
+
+
+def _place(group: re.Match[str], stream: str) -> _LogSource | None:
+    node = _STREAM.fullmatch(stream)
+    if node is None:
         return None
     return _LogSource(cluster=group[1], cluster_id=group[2], group=node[1], node=node[2])
 

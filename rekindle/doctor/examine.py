@@ -17,6 +17,7 @@ from rekindle.doctor.base.facts import AccountFacts, Missing, NotInspected, Scri
 from rekindle.doctor.base.findings import Finding, in_order, quoted
 from rekindle.doctor.base.reading import Unreadable, json_object, of_its_kind, read_file
 from rekindle.doctor.base.subject import Kind, Subject, from_described, from_request
+from rekindle.doctor.batch.layers import layers_of
 from rekindle.doctor.batch.rules import batch_findings
 from rekindle.doctor.batch.script import Batch, read_batch
 from rekindle.doctor.cluster import provisioning as legacy
@@ -54,6 +55,12 @@ class ExamineInputs:
 def examine(given: ExamineInputs, account: Account) -> list[Finding]:
     """Every finding, errors first."""
     return in_order(_examine(given, account))
+
+
+def layers_at(script: Path) -> tuple[str, ...]:
+    """Which recovery layers may act on a batch script's job; empty where it cannot be read."""
+    batch, _ = _script(script)
+    return layers_of(batch) if batch is not None and batch.content.strip() else ()
 
 
 def _examine(given: ExamineInputs, account: Account) -> Iterator[Finding]:

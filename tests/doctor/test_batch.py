@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from rekindle.doctor.batch.options import minutes_of, parse
+from rekindle.doctor.examine import layers_at
 from rekindle.sbatch.options import arguments
 from rekindle.sbatch.shell import read_shell
 from tests.doctor.conftest import Doctor
@@ -70,6 +72,8 @@ FAULTS: list[tuple[str, str, str, str, str, str | None]] = [
     ("output begun anew", "#SBATCH --open-mode=append\n", "", "batch-output", "warning", None),
     ("output truncated", "--open-mode=append", "--open-mode=truncate", "batch-output", "warning", "--open-mode"),
     ("shared nodes", "#SBATCH --exclusive\n", "", "batch-exclusive", "warning", None),
+    ("HyperPod may cancel a hang", "AUTO_RESUME=\"\"\n", "export HYPERPOD_HANG_RULES=/fsx/rules.json\nAUTO_RESUME=\"\"\n", "batch-hang-rules", "warning", "export HYPERPOD"),
+    ("HyperPod may cancel a hang, by an option", "--exclusive", "--exclusive --export=ALL,HYPERPOD_HANG_RULES=/fsx/r.json", "batch-hang-rules", "warning", "--exclusive"),
     ("no requeue", "--exclusive", "--exclusive --no-requeue", "batch-requeue", "warning", "--exclusive"),
     ("localhost", "--rdzv_endpoint=$(hostname)", "--rdzv_endpoint=localhost", "batch-rendezvous", "error", "srun $AUTO"),
     ("127.0.0.1", "--rdzv_endpoint=$(hostname)", "--rdzv_endpoint=127.0.0.1", "batch-rendezvous", "error", "srun $AUTO"),
@@ -328,3 +332,24 @@ def test_slurm_would_say_completed_or_the_signal_is_not_handled(doctor: Doctor, 
 def test_what_starts_nothing_and_what_handles_the_signal_is_no_error(doctor: Doctor, body: str) -> None:
     run = "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$H:29500 train.py --save /scratch/ckpt\n"
     assert [finding for finding in doctor(script=HEAD + body + run).findings if finding["severity"] == "error"] == []
+
+
+def test_the_layers_that_may_act_are_told_in_their_order(tmp_path: Path) -> None:
+    def named(text: str) -> list[str]:
+        file = tmp_path / "train.sbatch"
+        file.write_text(text)
+        return [line.partition(":")[0] for line in layers_at(file)]
+
+    assert named(SCRIPT) == ["HyperPod's auto-resume", "Slurm", "Rekindle"]
+    more = SCRIPT.replace(RENDEZVOUS, RENDEZVOUS + "    --max_restarts=3\n").replace(
+        'AUTO_RESUME=""\n', 'export HYPERPOD_HANG_RULES=/fsx/rules.json\nAUTO_RESUME=""\n'
+    )
+    assert named(more) == [
+        "torchrun",
+        "HyperPod's hung-job detection",
+        "HyperPod's auto-resume",
+        "Slurm",
+        "Rekindle",
+    ]
+    assert "Slurm" not in named(SCRIPT.replace("--exclusive", "--exclusive --no-requeue"))
+    assert named("") == []

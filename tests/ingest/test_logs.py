@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.errors import MalformedEvent, Noise
+from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.ingest import logs
 from rekindle.protocol.signals import FaultClass
 from tests.ingest import golden
@@ -122,3 +123,44 @@ def test_a_batch_of_many_records_gives_one_signal_each_and_repeats_share_a_key()
     assert len(keys) == 4
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
+
+
+_NODE_AGENT = f"HyperPodHangDetectionAgent/gpu/{NODE}"
+_HUNG = {"event": "HangDetected", "job_id": 4711, "action": "notify", "node": "ip-10-1-2-3"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        _HUNG,
+        {"msg": "job is hung, no GPU activity for 900 s", "details": {"SlurmJobId": "4711"}},
+        {"type": "hang", "slurm_job_id": "4711", "jobId": "4711"},
+    ],
+)
+def test_hyperpods_hung_job_detection_claims_a_hang_of_a_slurm_job(record: dict[str, Any]) -> None:
+    """Which members its record has is not documented: what names a job and a hang is read."""
+    signal, other = logs.parse(_batch(record, record, stream=_NODE_AGENT))
+    assert (signal.kind, signal.source, signal.fault) == (SignalKind.EXTERNAL_ALERT, SignalSource.LOGS, FaultClass.HANG)
+    assert (signal.cluster, signal.attempt, signal.triggers) == ("pretrain", "slurm.pretrain.4711", True)
+    assert signal.dedupe_key == other.dedupe_key  # every node of the job says so
+
+
+@pytest.mark.parametrize(
+    ("record", "stream"),
+    [
+        (_HUNG, "LifecycleConfig"),
+        (_HUNG, f"job-4711/{NODE}"),
+        ("HangDetected job_id=4711", _NODE_AGENT),
+        ({"event": "started", "job_id": 4711}, _NODE_AGENT),
+        ({"event": "changed", "job_id": 4711}, _NODE_AGENT),  # "hang" within another word
+        ({"event": "HangDetected"}, _NODE_AGENT),
+        ({"event": "HangDetected", "job_id": True}, _NODE_AGENT),
+        ({"event": "HangDetected", "job_id": "4711_3"}, _NODE_AGENT),
+        ({"event": "HangDetected", "job_id": 1, "other": {"job_id": 2}}, _NODE_AGENT),
+        ({"event": "HangDetected", "job_id": "../4711"}, _NODE_AGENT),
+        ({"hang": [[["deep"] * 3] * 3] * 3, "job_id": [4711]}, _NODE_AGENT),
+    ],
+)
+def test_what_names_no_hang_of_one_job_is_an_ordinary_line(record: Any, stream: str) -> None:
+    with pytest.raises(Noise):
+        logs.parse(_batch(record, stream=stream))

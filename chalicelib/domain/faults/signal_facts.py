@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.signal import Signal, SignalKind
+from chalicelib.domain.model.signal import SLURM_JOB, Signal, SignalKind
+from rekindle.protocol.cluster.names import is_slurm, parse_attempt
 
 ORDER_KINDS = frozenset(
     {
@@ -48,3 +51,13 @@ def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at:
     if signal.attempt is not None:
         return current_attempt is not None and signal.attempt != current_attempt
     return attempt_started_at is not None and signal.occurred_at < attempt_started_at
+
+
+def of_newest_start(signal: Signal, job: Job) -> Signal:
+    """Who names a Slurm job by its id means the start of it that runs: the newest, where it came after that began."""
+    if signal.evidence.get(SLURM_JOB) is None or signal.attempt is None or not is_slurm(job.current_attempt):
+        return signal
+    named, newest = parse_attempt(signal.attempt), parse_attempt(job.current_attempt)
+    if named.restarted(newest.restart) != newest or signal.occurred_at < job.attempt_started_at:
+        return signal
+    return replace(signal, attempt=job.current_attempt)

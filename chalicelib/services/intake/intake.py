@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
-from chalicelib.domain.faults.signal_facts import is_stale
+from chalicelib.domain.faults.signal_facts import is_stale, of_newest_start
 from chalicelib.domain.model.errors import NotOurs, RecoveryError, UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
@@ -93,7 +93,7 @@ class Intake:
         return True
 
     def _receive_for_job(self, signal: Signal, job: Job) -> Outcome:
-        signal = replace(signal, job_id=job.job_id)
+        signal = of_newest_start(replace(signal, job_id=job.job_id), job)
         if self._is_contradicted(signal, job):
             return _dropped(signal, "an event of the bus that the cluster's own document does not confirm", job)
         if self._lives_beside(signal, job):

@@ -26,7 +26,7 @@ from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
 from rekindle.doctor.aws.account import Account
 from rekindle.doctor.base.findings import Finding, Severity, counted, has_errors
-from rekindle.doctor.examine import ExamineInputs, examine
+from rekindle.doctor.examine import ExamineInputs, examine, layers_at
 from rekindle.doctor.setup import ON_THIS_MACHINE, Service, ServiceRefused, Setup, look_at
 
 _COLUMNS = (Column("severity"), Column("check"), Column("where"), Column("what"))
@@ -124,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
     )
     files = {"config": args.config, "provisioning": args.provisioning, "script": args.script}
     found = examine(given, account_of(args) if needs_aws else Account())
+    if args.script is not None and not args.json and (layers := layers_at(args.script)):
+        print("If this job fails, these may act on it, in this order:", *(f"- {one}" for one in layers), "", sep="\n")
     return _end(args, found, {option: str(path) for option, path in files.items() if path is not None})
 
 

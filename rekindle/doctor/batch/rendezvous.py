@@ -50,11 +50,25 @@ class _Launch:
 
 def rendezvous_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about addresses, ports and lists of nodes."""
-    launches = [launch for command in batch.shell.commands if (launch := _launch(batch, command)) is not None]
+    launches = _launches(batch)
     yield from _rendezvous(batch, launches)
     yield from _restarts(batch, launches)
     yield from _port(batch, launches)
     yield from _nodelist(batch)
+
+
+def restarts_of(batch: Batch) -> int:
+    """How often torchrun may start its workers again in their place."""
+    return max((_count(launch) for launch in _launches(batch)), default=0)
+
+
+def _launches(batch: Batch) -> list[_Launch]:
+    return [launch for command in batch.shell.commands if (launch := _launch(batch, command)) is not None]
+
+
+def _count(launch: _Launch) -> int:
+    restarts = launch.options.get("max_restarts", "")
+    return int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 9 else 0
 
 
 def _launch(batch: Batch, command: Command) -> _Launch | None:
@@ -149,8 +163,7 @@ def _restarts(batch: Batch, launches: list[_Launch]) -> Iterator[Finding]:
     shares_store = "1" not in batch.shell.values.get(_OWN_STORE, [])
     for launch in launches:
         at, given = batch.at(launch.line), launch.options
-        restarts = given.get("max_restarts", "")
-        count = int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 9 else 0
+        count = _count(launch)
         fewest, _, most = given.get("nnodes", "").partition(":")
         has_spare = bool(most) and most != fewest
         if (count or has_spare) and shares_store:

@@ -8,6 +8,7 @@ from typing import Final
 
 from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, OURS, SBATCH, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, warning
+from rekindle.doctor.batch.layers import hang_rules
 from rekindle.doctor.batch.rendezvous import rendezvous_findings
 from rekindle.doctor.batch.run import auto_resume, has_auto_resume, run_findings, steps
 from rekindle.doctor.batch.script import Batch
@@ -25,7 +26,7 @@ def batch_findings(batch: Batch) -> Iterator[Finding]:
         return
     for examine in (_text, _shebang, _options, _late_options, _exclusive, _time):
         yield from examine(batch)
-    for examine in (_output, _comment, _requeue, _resubmit):
+    for examine in (_output, _comment, _requeue, _resubmit, hang_rules):
         yield from examine(batch)
     if not batch.is_read:
         yield from auto_resume(batch)
