@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import Rung
 from fleets.causes import Cause
 from fleets.figures import Setting
 

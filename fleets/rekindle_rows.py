@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import FindingKind, Rung
 from chalicelib.domain.model.repair import first_rung
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from fleets.answers import Answer, Case

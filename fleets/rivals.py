@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import Rung
 from fleets.answers import Answer, Case
 from fleets.causes import Cause, Remedy, Symptom
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import Rung
 from chalicelib.domain.model.repair import HISTORY
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.reporting.sums import ettr, spread_of

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import Rung
 from fleets.answers import Answer, Case, Rules
 from fleets.causes import (
     FLAKY,

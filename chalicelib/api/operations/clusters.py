@@ -25,7 +25,7 @@ from chalicelib.api.schema import (
     table,
     whole,
 )
-from chalicelib.domain.model.node_orders import Rung
+from chalicelib.domain.model.node_findings import Rung
 from rekindle.protocol.bounds import OneOf
 
 

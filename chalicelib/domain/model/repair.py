@@ -15,9 +15,8 @@ from typing import Any, Final
 from chalicelib.domain.model.clocks import Fact, Since
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.node import EarlierRepair, Machines, NodeRecovery
-from chalicelib.domain.model.node_findings import Finding, FindingKind
-from chalicelib.domain.model.node_orders import NodeOrder
-from chalicelib.domain.model.node_orders import Rung as Rung
+from chalicelib.domain.model.node_findings import Finding, FindingKind, NodeOrder
+from chalicelib.domain.model.node_findings import Rung as Rung
 
 MAX_FINDINGS: Final = 24
 # The same signature three times in seven days is a pattern. Source: docs/facts-sagemaker.md#health-agent.

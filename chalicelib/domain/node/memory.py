@@ -25,8 +25,15 @@ from chalicelib.domain.model.node import (
     is_silent,
     is_well_but_drained,
 )
-from chalicelib.domain.model.node_findings import Finding, FindingKind, cleared_at, finding_of, instance_of
-from chalicelib.domain.model.node_orders import NodeOrder, node_order_of
+from chalicelib.domain.model.node_findings import (
+    Finding,
+    FindingKind,
+    NodeOrder,
+    cleared_at,
+    finding_of,
+    instance_of,
+    node_order_of,
+)
 from chalicelib.domain.model.repair import MAX_FINDINGS, NodeRepair, OutsideRepair, Rung, leading_finding
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over

@@ -30,8 +30,7 @@ from chalicelib.domain.model.node import (
     is_well_but_drained,
 )
 from chalicelib.domain.model.node_actions import CheckNode, MoveRuns, RebootNode, ReplaceNode, UncordonNode
-from chalicelib.domain.model.node_findings import FindingKind, finding_of
-from chalicelib.domain.model.node_orders import NodeOrder
+from chalicelib.domain.model.node_findings import FindingKind, NodeOrder, finding_of
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.model.repair import (
     FAILURE_WORDS,
