@@ -313,15 +313,15 @@ def _described(stack: StackRecord) -> dict[str, Any]:
     return about if stack.reason is None else {**about, "StackStatusReason": stack.reason}
 
 
-def _resource(stack: StackRecord, one: Resource) -> dict[str, Any]:
+def _resource(stack: StackRecord, resource: Resource) -> dict[str, Any]:
     return {
         "StackName": stack.name,
         "StackId": stack.stack_id,
-        "LogicalResourceId": one.logical_id,
-        "PhysicalResourceId": one.physical_id or "",
-        "ResourceType": one.kind,
-        "Timestamp": one.at,
-        "ResourceStatus": one.status,
+        "LogicalResourceId": resource.logical_id,
+        "PhysicalResourceId": resource.physical_id or "",
+        "ResourceType": resource.kind,
+        "Timestamp": resource.at,
+        "ResourceStatus": resource.status,
     }
 
 

@@ -11,14 +11,14 @@ of the request that asked for it, which its manifest repeats.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final
 
-from rekindle.compat import from_iso
-from rekindle.protocol.mailbox import FOLDER, MAX_PATH_CHARS, WIRE_VERSION, MailboxError, Place
+from rekindle.protocol.bounds import PlaceUri, Text, Via
+from rekindle.protocol.mailbox import FOLDER, Place
+from rekindle.protocol.message import Message
 
 MAX_MARK_BYTES: Final = 16 * 1024
 MAX_WHY_CHARS: Final = 1000
@@ -53,13 +53,20 @@ def mark_key(root: str) -> str:
     return f"{quarantine_prefix()}{digest}.json"
 
 
+def _cut(limit: int) -> Via:
+    """A text that is written cut to `limit` characters, and refused where it is longer."""
+    return Via(Annotated[str, Text(limit)], str, lambda text: text[:limit])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineMark:
+class QuarantineMark(Message):
     """Why a checkpoint is not to be used. `by` is an Incident's id or a person's name."""
 
-    root: str
-    why: str
-    by: str
+    LIMIT_BYTES: ClassVar[int] = MAX_MARK_BYTES
+
+    root: Annotated[str, Via(PlaceUri, plain_root, plain_root)]
+    why: Annotated[str, _cut(MAX_WHY_CHARS)]
+    by: Annotated[str, _cut(MAX_BY_CHARS)]
     at: datetime
 
     @property
@@ -70,51 +77,3 @@ class QuarantineMark:
     def problem(self) -> str:
         """As a checkpoint's problem."""
         return f"{PROBLEM}: {self.why} ({self.by})"
-
-    def to_json(self) -> bytes:
-        """Bytes that `from_json` accepts; long texts are cut. Raises: MailboxError for a root that is no place."""
-        wire = {
-            "v": WIRE_VERSION,
-            "root": plain_root(self.root),
-            "why": self.why[:MAX_WHY_CHARS],
-            "by": self.by[:MAX_BY_CHARS],
-            "at": self.at.isoformat(),
-        }
-        return json.dumps(wire, separators=(",", ":")).encode()
-
-    @classmethod
-    def from_json(cls, raw: bytes | str) -> QuarantineMark:
-        """Raises: MailboxError, and nothing else, for whatever bytes are given."""
-        if len(raw) > MAX_MARK_BYTES:
-            raise MailboxError("$", f"is larger than {MAX_MARK_BYTES} bytes")
-        try:
-            wire = json.loads(raw)
-        except (ValueError, RecursionError) as err:
-            raise MailboxError("$", "is not a JSON text") from err
-        if not isinstance(wire, dict):
-            raise MailboxError("$", "must be a JSON object")
-        if wire.get("v") != WIRE_VERSION:
-            raise MailboxError("v", f"is not {WIRE_VERSION}, the only version known here")
-        return cls(
-            root=plain_root(_text(wire, "root", 2 * MAX_PATH_CHARS)),
-            why=_text(wire, "why", MAX_WHY_CHARS),
-            by=_text(wire, "by", MAX_BY_CHARS),
-            at=_moment(_text(wire, "at", 64)),
-        )
-
-
-def _text(wire: dict[str, Any], name: str, limit: int) -> str:
-    value = wire.get(name)
-    if not isinstance(value, str) or len(value) > limit:
-        raise MailboxError(name, f"must be a string of at most {limit} characters")
-    return value
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = from_iso(text)
-    except ValueError as err:
-        raise MailboxError("at", "must be an ISO 8601 time with its zone") from err
-    if moment.tzinfo is None:
-        raise MailboxError("at", "must be an ISO 8601 time with its zone")
-    return moment

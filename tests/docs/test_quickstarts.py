@@ -67,7 +67,7 @@ def test_a_quick_start_has_no_command_that_is_not_run_or_parsed(tmp_path: Path) 
     """A fence of another language would be passed over."""
     for path in PAGES:
         titled = [fence for fence in Page(path, tmp_path, {}).fences() if "title=" in fence.info]
-        others = {fence.info for fence in Page(path, tmp_path, {}).fences()} - {one.info for one in titled}
+        others = {fence.info for fence in Page(path, tmp_path, {}).fences()} - {fence.info for fence in titled}
         assert others <= {"sh", "console"}, path.name
 
 

@@ -88,10 +88,8 @@ def test_a_failed_run_whose_event_got_lost_is_found_by_the_listing_and_confirmed
     described = f.turns(30)
     assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, "job-00007")]
     assert calls["sagemaker.ListTrainingJobs"] == 1
-    assert calls["sagemaker.DescribeTrainingJob"] in (
-        described + 1,
-        described + 2,
-    )  # it may have had its pass anyway, and
+    # The failed one is confirmed, and it may have had its pass anyway.
+    assert calls["sagemaker.DescribeTrainingJob"] in (described + 1, described + 2)
     f.wait()  # before an Incident opens, the run is asked whether it still wants to be protected
     swept, _ = f.sweep()
     assert swept.outcomes == ()  # its Incident has it
