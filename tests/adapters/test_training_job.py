@@ -20,6 +20,7 @@ from chalicelib.platforms.training_job import status as training_job_status
 from chalicelib.platforms.training_job.clone import clone_request, redact
 from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
 from chalicelib.platforms.training_job.status import status_of
+from chalicelib.platforms.training_job.tags import TAG_CHECKED
 from tests.adapters.conftest import make_client
 from tests.adapters.samples import job
 from tests.domain.policies import changed
@@ -317,6 +318,36 @@ def test_large_jobs_get_retries_where_the_user_set_none(script: Script) -> None:
 def test_the_users_own_retries_are_kept(script: Script) -> None:
     script.describes(RetryStrategy={"MaximumRetryAttempts": 3}).tags([]).creates().resubmit(large_instances=1)
     assert script.request["RetryStrategy"] == {"MaximumRetryAttempts": 3}
+
+
+CHECKED = replace(ACTION, checks_hardware=True)
+ON, OWN = {"EnableInfraCheck": True}, {"EnableInfraCheck": False}
+
+
+def is_marked(script: Script) -> bool:
+    return {"Key": TAG_CHECKED, "Value": "yes"} in script.created[-1]["Tags"]
+
+
+def test_a_start_on_suspected_hardware_has_it_checked_first(script: Script) -> None:
+    script.describes().tags([]).creates().resubmit(CHECKED)
+    assert (script.request["InfraCheckConfig"], is_marked(script)) == (ON, True)
+
+
+def test_the_next_clone_keeps_the_owners_own_check_and_not_ours(script: Script) -> None:
+    script.describes(InfraCheckConfig=ON).tags([{"Key": TAG_CHECKED, "Value": "yes"}]).creates().resubmit()
+    assert ("InfraCheckConfig" in script.request, is_marked(script)) == (False, False)
+
+
+@pytest.mark.parametrize("action", [ACTION, CHECKED])
+def test_the_owners_own_word_about_a_check_stands(script: Script, action: ResubmitJob) -> None:
+    script.describes(InfraCheckConfig=OWN).tags([]).creates().resubmit(action)
+    assert (script.request["InfraCheckConfig"], is_marked(script)) == (OWN, False)
+
+
+def test_a_check_that_is_refused_is_left_out(script: Script) -> None:
+    script.describes().tags([]).fails("create_training_job", "ValidationException", "not for this type").creates()
+    assert script.resubmit(CHECKED).done is Done.DONE
+    assert ("InfraCheckConfig" in script.created[-1], is_marked(script), len(script.created)) == (False, False, 2)
 
 
 def test_instance_groups_are_counted_and_stand_alone(script: Script) -> None:

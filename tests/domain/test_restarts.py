@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import Notify
+from chalicelib.domain.model.action import Notify, ResubmitJob
+from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job, NewestSave
 from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.groups import Nodes
 from chalicelib.domain.run.job_record import furthest_saved, job_record, trained
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import NOW, checkpoint, incident, look, seen, view
@@ -147,3 +150,26 @@ def test_little_progress_is_told_and_then_a_persons(
     decision = look(case, what)
     assert decision.rule == rule
     assert is_warned is any(isinstance(one, Notify) and "restarts often" in one.title for one in decision.actions)
+
+
+@pytest.mark.parametrize(
+    ("fault", "ranks", "is_wanted", "checks"),
+    [
+        (FaultClass.NODE_HARDWARE, (), True, True),
+        (FaultClass.NODE_LOST, (), True, True),
+        (FaultClass.NODE_HARDWARE, (), False, False),
+        (FaultClass.SOFTWARE_CRASH, (), True, False),
+        (FaultClass.HANG, (), True, False),
+        (FaultClass.HANG, (3,), True, True),
+    ],
+)
+def test_a_start_after_suspected_hardware_has_it_checked_where_the_policy_says_so(
+    fault: FaultClass, ranks: tuple[int, ...], is_wanted: bool, checks: bool
+) -> None:
+    ended = view(AttemptStatus.FAILED, step=100, ended_at=NOW)
+    told = Suspicion(attempt="lm", kind=SuspicionKind.HANG, rule="minority", text="it stands apart", ranks=ranks)
+    case = incident(Phase.RESUBMITTING, fault, target_step=Known(100), suspicions=(told,))
+    policy = dataclasses.replace(DEFAULT_POLICY, nodes=Nodes(deep_health_check=is_wanted))
+    decision = look(case, seen(ended, checkpoints=Known((checkpoint(95),))), policy)
+    (action,) = (one for one in decision.actions if isinstance(one, ResubmitJob))
+    assert action.checks_hardware is checks

@@ -46,7 +46,8 @@ class ResubmitJob(ActionBase):
 
     `name` is deterministic, so the platform's own refusal of a taken name is the idempotency signal.
     `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for lack of a newer checkpoint.
-    `how` it is started; `exclude` are nodes that it must not get.
+    `how` it is started; `exclude` are nodes that it must not get. `checks_hardware`: the platform is to test what the
+    attempt gets before it begins, where it can.
     """
 
     harmful: ClassVar[bool] = True
@@ -62,6 +63,7 @@ class ResubmitJob(ActionBase):
     goes_back: bool = False
     how: Submission = Submission.CLONE
     exclude: tuple[str, ...] = ()
+    checks_hardware: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

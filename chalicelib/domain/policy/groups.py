@@ -279,7 +279,8 @@ class Nodes:
     deep_health_check: bool = declared(
         False,
         Flag(),
-        "check a repaired instance for one to two hours before it gets jobs again",
+        "check a repaired instance for one to two hours before it gets jobs again, and a training job's instances "
+        "(`EnableInfraCheck`) before it begins again after a fault of hardware",
         whom="operators who would rather wait than get a bad node back",
     )
     suspect_repair: SuspectRule = declared(

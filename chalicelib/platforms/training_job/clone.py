@@ -9,7 +9,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from chalicelib.aws.errors import AwsRefusal, call
+from chalicelib.platforms.training_job.tags import TAG_CHECKED
+
 OPERATION: Final = "CreateTrainingJob"
+NOT_FOUND: Final = "ResourceNotFound"
+INVALID: Final = "ValidationException"
+TAKEN: Final = "ResourceInUse"
 
 # The request's shape has these, but they are what SageMaker chose, not what the user asked for (botocore).
 CHOSEN_BY_PLATFORM: Final = frozenset({"SelectedInstanceType", "SelectedInstanceCount"})
@@ -28,6 +34,50 @@ def clone_request(service_model: Any, described: Mapping[str, Any]) -> dict[str,
         resources.pop("InstanceCount", None)
         resources.pop("InstanceType", None)
     return request
+
+
+def create(client: Any, request: dict[str, Any]) -> None:
+    """Submit it. A hardware check that SageMaker refuses is left out: it fails open.
+
+    Raises:
+        AwsRefusal: one of the refusals that are expected; what `call` raises for others.
+    """
+    expected = (TAKEN, INVALID, NOT_FOUND)
+    try:
+        call(client.create_training_job, expect=expected, **request)
+    except AwsRefusal as refusal:
+        if refusal.code != INVALID or not take_out_infra_check(request):
+            raise
+        call(client.create_training_job, expect=expected, **request)
+
+
+def too_much(client: Any, request: Mapping[str, Any]) -> str | None:
+    """What there is more of in the request than SageMaker takes."""
+    for member, what in (("Environment", "environment variables"), ("Tags", "tags")):
+        limit = limit_of(client.meta.service_model, member)
+        if len(request[member]) > limit:
+            return f"the clone would have {len(request[member])} {what}; SageMaker takes {limit}"
+    return None
+
+
+def put_in_infra_check(request: dict[str, Any]) -> None:
+    """SageMaker is to test the instances before the script begins; an owner's own word about that stands.
+
+    Source: botocore, sagemaker, InfraCheckConfig.
+    """
+    if request.get("InfraCheckConfig") is None:
+        request["InfraCheckConfig"] = {"EnableInfraCheck": True}
+        request["Tags"] = [*request["Tags"], {"Key": TAG_CHECKED, "Value": "yes"}]
+
+
+def take_out_infra_check(request: dict[str, Any]) -> bool:
+    """Without a check that Rekindle has put in, here or in the attempt that was cloned. Whether there was one."""
+    others = [tag for tag in request["Tags"] if tag["Key"] != TAG_CHECKED]
+    if len(others) == len(request["Tags"]):
+        return False
+    request["Tags"] = others
+    request.pop("InfraCheckConfig", None)
+    return True
 
 
 def instance_count(described: Mapping[str, Any]) -> int:

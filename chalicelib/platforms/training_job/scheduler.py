@@ -25,7 +25,19 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.resume.resume_point import is_attempt_name
-from chalicelib.platforms.training_job.clone import clone_request, instance_count, instances, limit_of, redact
+from chalicelib.platforms.training_job.clone import (
+    INVALID,
+    NOT_FOUND,
+    TAKEN,
+    clone_request,
+    create,
+    instance_count,
+    instances,
+    put_in_infra_check,
+    redact,
+    take_out_infra_check,
+    too_much,
+)
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.platforms.training_job.status import at_utc, status_of, view_of
 from chalicelib.platforms.training_job.tags import TAG_ATTEMPT, TAG_INCIDENT, TAG_JOB, TAG_POLICY, watch_of
@@ -44,9 +56,6 @@ from rekindle.protocol.mailbox import (
 _LOG = logging.getLogger(__name__)
 
 
-_NOT_FOUND: Final = "ResourceNotFound"
-_INVALID: Final = "ValidationException"
-_TAKEN: Final = "ResourceInUse"
 _MAX_LIST_PAGES: Final = 20
 _LIVING: Final = frozenset({"InProgress", "Stopping"})
 # Jobs, of the whole account, that are looked at before a submission: two calls each at most.
@@ -101,10 +110,10 @@ class TrainingJobScheduler:
         """
         try:
             answer: dict[str, Any] = call(
-                self._client.describe_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt
+                self._client.describe_training_job, expect=(NOT_FOUND, INVALID), TrainingJobName=attempt
             )
         except AwsRefusal as refusal:
-            if refusal.code == _NOT_FOUND or "not found" in refusal.message.lower():
+            if refusal.code == NOT_FOUND or "not found" in refusal.message.lower():
                 return None
             raise Permanent(f"describe_training_job: {refusal.message}") from refusal
         if view_of(attempt, answer).status.has_ended:
@@ -173,7 +182,7 @@ class TrainingJobScheduler:
         if _is_over(before):
             return _result("StopJob", Done.ALREADY, before.detail)
         try:
-            call(self._client.stop_training_job, expect=(_NOT_FOUND, _INVALID), TrainingJobName=attempt)
+            call(self._client.stop_training_job, expect=(NOT_FOUND, INVALID), TrainingJobName=attempt)
         except AwsRefusal as refusal:
             after = self.describe(attempt)  # it may have ended between the two calls
             if _is_over(after):
@@ -280,12 +289,12 @@ class TrainingJobScheduler:
             request = self._request(described, tags, action, job=job, policy=policy, incident_id=incident_id)
         except MailboxError as err:
             return _result("ResubmitJob", Done.REFUSED, f"the new attempt cannot be given its resume step: {err}")
-        if problem := self._too_much(request):
+        if problem := too_much(self._client, request):
             return _result("ResubmitJob", Done.REFUSED, problem)
         try:
-            call(self._client.create_training_job, expect=(_TAKEN, _INVALID, _NOT_FOUND), **request)
+            create(self._client, request)
         except AwsRefusal as refusal:
-            done = Done.NAME_TAKEN if refusal.code == _TAKEN else Done.REFUSED
+            done = Done.NAME_TAKEN if refusal.code == TAKEN else Done.REFUSED
             return self._refused(action, job, incident_id, done, refusal.message, request)
         except CapacityUnavailable as refused:
             return self._refused(action, job, incident_id, Done.CAPACITY, str(refused), request)
@@ -329,16 +338,12 @@ class TrainingJobScheduler:
         }
         kept = {name: value for name, value in tags.items() if not name.lower().startswith("aws:")}
         request["Tags"] = [{"Key": name, "Value": value} for name, value in sorted((kept | ours).items())]
+        take_out_infra_check(request)
+        if action.checks_hardware:
+            put_in_infra_check(request)
         if instance_count(described) >= policy.resubmission.large_instances and not request.get("RetryStrategy"):
             request["RetryStrategy"] = {"MaximumRetryAttempts": policy.resubmission.retry_attempts}
         return request
-
-    def _too_much(self, request: Mapping[str, Any]) -> str | None:
-        for member, what in (("Environment", "environment variables"), ("Tags", "tags")):
-            limit = limit_of(self._client.meta.service_model, member)
-            if len(request[member]) > limit:
-                return f"the clone would have {len(request[member])} {what}; SageMaker takes {limit}"
-        return None
 
     def _refused(
         self, action: ResubmitJob, job: Job, incident_id: str, done: Done, text: str, request: Mapping[str, Any]

@@ -14,6 +14,7 @@ TAG_POLICY: Final = "rekindle:policy"
 TAG_JOB: Final = "rekindle:job"
 TAG_INCIDENT: Final = "rekindle:incident"
 TAG_ATTEMPT: Final = "rekindle:attempt"
+TAG_CHECKED: Final = "rekindle:infra-check"  # its hardware check is Rekindle's wish, and not its owner's
 TAG_LOSS: Final = "rekindle:loss-metric"  # a name among the job's own MetricDefinitions
 TAG_STEP: Final = "rekindle:step-metric"
 TAG_GRAD_NORM: Final = "rekindle:grad-norm-metric"

@@ -11,7 +11,7 @@ from typing import Final
 from chalicelib.domain.decision.rule import Rule, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, story, subject, why_unknown
 from chalicelib.domain.model.action import Done, Notify, QuarantineCheckpoint, ResubmitJob, Severity
-from chalicelib.domain.model.incident import Phase, Try
+from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.passed_over import PassedOver, passed_over
@@ -29,6 +29,9 @@ from chalicelib.domain.rules.run.starts import (
     way_to_start,
 )
 from chalicelib.domain.run.movement import new_watch
+from rekindle.protocol.signals import FaultClass
+
+_HARDWARE: Final = (FaultClass.NODE_HARDWARE, FaultClass.NODE_LOST)
 
 
 @rule("resubmit.old_lives")
@@ -156,6 +159,7 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         goes_back=point.goes_back,
         how=way.how,
         exclude=way.exclude,
+        checks_hardware=context.policy.nodes.deep_health_check and _suspects_hardware(incident),
     )
     attempt = Try(
         number=number,
@@ -244,6 +248,12 @@ def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None
         return None
     lost = passed_over(context.incident, context.seen, point.step)
     return lost.value if isinstance(lost, Known) and lost.value.is_unusual else None
+
+
+def _suspects_hardware(incident: Incident) -> bool:
+    """It is about hardware, or the ranks of the attempt that it replaces have named some of themselves."""
+    named = (item for item in incident.evidence.suspicions if item.attempt == incident.attempt and item.ranks)
+    return incident.fault in _HARDWARE or any(named)
 
 
 def _by_what_they_left(tries: tuple[Try, ...], following: Try) -> tuple[Try, ...]:
