@@ -37,7 +37,7 @@ from chalicelib.ingest.evidence import bounded, dedupe_key, one_line
 from chalicelib.ingest.fields import INSTANCE_ID, OUR_ID, Fields
 from rekindle.protocol.cluster.documents import CauseDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.names import check_cluster, is_slurm, parse_attempt
-from rekindle.protocol.cluster.node_states import drained_for
+from rekindle.protocol.cluster.node_states import trouble_of
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB, OrderResult, Outcome, check_node
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 
@@ -179,19 +179,27 @@ def _slurm_node(detail: Fields) -> Signal:
     instance_id = detail.optional_text("instance_id", limit=32, pattern=INSTANCE_ID)
     group = detail.optional_text("group", limit=63)
     fault = fault_of_node(state, flags, reason or "")
+    trouble = trouble_of(state, flags, reason or "", detail.optional_moment("ending_since"))
     states = "+".join((state, *flags))
     return Signal(
         kind=SignalKind.NODE_STATE,
         source=SignalSource.AGENT,
         occurred_at=at,
         dedupe_key=dedupe_key("slurm-node", cluster, node, instance_id, states, reason, at),
-        summary=one_line(f"node {node} of {cluster} is {states.upper()}{_in_brackets(reason)}"),
+        summary=one_line(f"node {node} of {cluster} is {states.upper()}{_in_brackets(trouble or reason)}"),
         cluster=cluster,
         node=node,
         fault=fault,
-        triggers=fault is not None or drained_for(state, flags, reason or "") != "",
+        triggers=fault is not None or trouble != "",
         evidence=bounded(
-            {"state": state, "flags": list(flags), "reason": reason, "instance_id": instance_id, "group": group}
+            {
+                "state": state,
+                "flags": list(flags),
+                "reason": reason,
+                "instance_id": instance_id,
+                "group": group,
+                "trouble": trouble or None,
+            }
         ),
     )
 

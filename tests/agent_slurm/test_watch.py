@@ -2,6 +2,7 @@
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rekindle.protocol.cluster.names import spec_key
 from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase, heartbeat_key
 from rekindle.slurm_agent.base.ports import NewsType, NotProtected, SlurmUnavailable
 from rekindle.slurm_agent.reading.run import Unreadable
+from rekindle.slurm_agent.watching.node_facts import ENDING_TAKES
 from rekindle.slurm_agent.watching.watcher import TELL_AGAIN_EVERY
 from tests.agent_slurm.conftest import Head
 from tests.agent_slurm.fake_slurm import node_line
@@ -562,6 +564,23 @@ def test_nodes_are_told_when_they_change_and_jobs_on_them_are_no_news(head: Head
     news = head.look().news
     assert [(one.detail["node"], one.detail["state"]) for one in news] == [("ip-10-1-0-7", "down"), ("node2", "idle")]
     assert news[0].detail["instance_id"] == "i-0a1b2c3d4e5f60718"
+
+
+def test_a_node_on_which_jobs_do_not_come_to_their_end_is_news_after_a_limit(head: Head) -> None:
+    head.fake.nodes([node_line("node1", "IDLE+COMPLETING"), node_line("node2", "MIXED+COMPLETING")])
+    ended_at = head.now.replace(microsecond=0)
+    ending = RUNNING | {"State": "COMPLETING", "EndTime": head.now.strftime("%Y-%m-%dT%H:%M:%S")}
+    head.fake.jobs([ending | {"NodeList": "node[1-2]"}, RUNNING | {"JobID": "8", "NodeList": "node2"}])
+    head.look()
+    assert [node.ending_since for node in head.nodes().nodes] == [None, None]
+    head.now += ENDING_TAKES + timedelta(seconds=5)
+    (news,) = [one for one in head.look().news if one.type is NewsType.NODE]
+    assert (news.detail["node"], news.detail["ending_since"]) == ("node1", ended_at.isoformat()), "on node2 one runs"
+    assert [node.ending_since for node in head.nodes().nodes] == [ended_at, None]
+    head.fake.nodes(["node1", "node2"])
+    head.fake.jobs([])
+    head.look()
+    assert [node.ending_since for node in head.nodes().nodes] == [None, None]
 
 
 def test_a_replaced_instance_is_news_though_the_name_stays(head: Head) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def seen(extra: str, instance_id: str | None = None) -> NodeFacts:
     (node,) = parse_nodes(f"NodeName=n1 NodeAddr=10.1.0.7 State=IDLE Extra={extra}\n")
     assert isinstance(node, Node)
     places = {"n1": NodePlacement(instance_id=instance_id, group="gpu")} if instance_id else {}
-    (facts,) = facts_of([node], [], Resources(by_name=places), lambda _: True)
+    (facts,) = facts_of([node], [], Resources(by_name=places), lambda _: True, datetime.now(UTC))
     return facts
 
 

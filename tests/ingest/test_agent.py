@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.faults.slurm_states import STATUSES, fault_of_node
+from chalicelib.domain.model.node_findings import FindingKind, finding_of
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ingest import agent
 from chalicelib.ingest.dispatch import parse
+from chalicelib.services.sweep.clusters import signal_from_node
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodeFacts, SlurmState
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
 from rekindle.protocol.signals import FaultClass
@@ -141,3 +143,26 @@ def test_a_node_s_state_says_what_is_wrong_with_it(
     signal = _said(agent.NODE, node_news("pretrain", facts, START))
     assert (signal.kind, signal.node, signal.fault) == (SignalKind.NODE_STATE, "gpu-1", fault)
     assert signal.evidence["instance_id"] == "i-0a1b2c3d4e5f60718"
+    assert "trouble" not in signal.evidence
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "reason", "since", "trouble"),
+    [
+        ("idle", ("drain",), "Kill task failed", None, "Kill task failed"),
+        ("mixed", ("completing",), "", START, "COMPLETING since"),
+        ("mixed", ("completing",), "", None, ""),
+    ],
+)
+def test_a_cluster_s_own_trouble_with_a_node_is_told_without_a_fault(
+    state: str, flags: tuple[str, ...], reason: str, since: datetime | None, trouble: str
+) -> None:
+    facts = NodeFacts(name="gpu-1", state=state, flags=flags, reason=reason, ending_since=since)
+    for signal in (
+        _said(agent.NODE, node_news("pretrain", facts, START)),
+        signal_from_node("pretrain", facts, now=START),
+    ):
+        assert bool(trouble) == (signal is not None and signal.triggers)
+        found = finding_of(signal) if signal is not None else None
+        assert (found is not None and found.kind is FindingKind.CLUSTER_TROUBLE) == bool(trouble)
+        assert not trouble or (signal is not None and trouble in signal.evidence["trouble"] and signal.fault is None)

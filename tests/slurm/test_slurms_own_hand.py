@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.documents import NodesDoc
+from rekindle.protocol.cluster.names import nodes_key
 from rekindle.protocol.cluster.node_states import defect_in, drained_for
+from rekindle.slurm_agent.watching import node_facts
+from tests.slurm.head import BUCKET, Head, bucket, until
 from tests.slurm.stage import raised
 
 LINK = """#!/bin/bash
@@ -54,6 +60,27 @@ def test_a_node_that_slurm_drains_for_a_defect_has_an_incident_of_its_own(tmp_pa
         assert [incident.outcome for incident in stage.node_incidents(node)] == ["node.cluster_drained"]
         assert "drain" in stage.lab.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout
         assert not [incident for incident in stage.incidents() if incident.node is None]
+
+
+def test_a_job_that_slurm_cannot_end_is_told_of_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its epilog hangs."""
+    monkeypatch.setattr(node_facts, "ENDING_TAKES", timedelta(seconds=2))
+    epilog, go = tmp_path / "epilog", tmp_path / "go"
+    epilog.write_text(f"#!/bin/bash\nfor n in $(seq 600); do [ -e {go} ] && exit 0; sleep 0.2; done\n")
+    epilog.chmod(0o755)
+    with SlurmLab(nodes=("n1", "n2"), extra_conf=[f"Epilog={epilog}"]) as lab, bucket() as s3:
+        head = Head(lab, s3, tmp_path / "state")
+        job = int(lab.run("sbatch", "--parsable", "--comment=rekindle", "--wrap=exit 3").stdout)
+        lab.wait(lambda: lab.job_state(job) == "COMPLETING", "its epilog to hang")
+
+        def ending() -> list[str]:
+            head.look()
+            raw = s3.get_object(Bucket=BUCKET, Key=nodes_key("lab"))["Body"].read()
+            return [node.name for node in NodesDoc.from_json(raw).nodes if node.ending_since is not None]
+
+        until(lambda: ending() == lab.nodes_of(job), "it to be told")
+        go.touch()
+        until(lambda: ending() == [], "it to be over")
 
 
 @pytest.mark.parametrize(

@@ -204,8 +204,15 @@ def held_by(facts: NodeFacts) -> str | None:
     return node_states.held_by(facts.state, facts.flags, facts.reason)
 
 
+def trouble_of(facts: NodeFacts) -> str:
+    """What its cluster is in trouble about with it; empty for nothing."""
+    return node_states.trouble_of(facts.state, facts.flags, facts.reason, facts.ending_since)
+
+
 def is_empty(facts: NodeFacts) -> bool:
-    """No job is on it, and none is going."""
+    """No job is on it, and none is going; or those on it have ended, and will not go."""
+    if facts.ending_since is not None:
+        return True
     return not facts.jobs and facts.state not in ("allocated", "mixed") and "completing" not in facts.flags
 
 

@@ -39,6 +39,7 @@ class FindingKind(StrEnum):
     HARDWARE = "hardware"  # a hardware fault without a recommended repair
     DOWN = "down"  # the cluster cannot reach it
     SUSPECTED = "suspected"  # by a run's own evidence
+    CLUSTER_TROUBLE = "cluster_trouble"  # it drained it for a defect, or cannot end a job on it
     OMEN = "omen"  # worth a line, no node action
 
     @property
@@ -49,7 +50,12 @@ class FindingKind(StrEnum):
     @property
     def is_over_by_a_boot(self) -> bool:
         """A reboot is all that is asked for: once the machine has booted, nothing of it is left."""
-        return self in (FindingKind.AGENT_REBOOT, FindingKind.XID_REBOOT, FindingKind.SUSPECTED)
+        return self in (
+            FindingKind.AGENT_REBOOT,
+            FindingKind.XID_REBOOT,
+            FindingKind.SUSPECTED,
+            FindingKind.CLUSTER_TROUBLE,
+        )
 
     @property
     def is_of_the_hardware(self) -> bool:
@@ -117,6 +123,8 @@ def instance_of(signal: Signal) -> str | None:
 
 
 def _kind(signal: Signal) -> FindingKind | None:
+    if signal.kind is SignalKind.NODE_STATE and signal.fault is None and signal.evidence.get("trouble"):
+        return FindingKind.CLUSTER_TROUBLE
     if is_all_clear(signal) or signal.fault is None or signal.kind is SignalKind.ORDER_NODE:
         return None  # an order says nothing against the hardware
     if signal.evidence.get("suspect_hardware") is True:

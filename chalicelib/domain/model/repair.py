@@ -214,6 +214,11 @@ FIRST_RUNGS: Final = (
         source="the minority rank's node: nothing but the run's own evidence speaks against it",
     ),
     FirstRung(
+        kind=FindingKind.CLUSTER_TROUBLE,
+        rung=Rung.REBOOT,
+        source="slurm.conf(5), UnkillableStepTimeout: such a process ends with the node; only as the policy says",
+    ),
+    FirstRung(
         kind=FindingKind.OMEN,
         rung=None,
         source="rekindle.signatures.xids: leave alone, monitor or restart the application; no node action",

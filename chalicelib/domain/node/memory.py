@@ -38,6 +38,7 @@ from chalicelib.domain.model.repair import MAX_FINDINGS, NodeRepair, OutsideRepa
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over
 from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.node_states import defect_in
 from rekindle.protocol.cluster.orders import REASON_PREFIX
 from rekindle.protocol.signals import FaultClass
 
@@ -294,15 +295,20 @@ def _is_away(context: RuleContext) -> bool:
 
 
 def findings_about_now(context: RuleContext) -> tuple[Finding, ...]:
-    """Those about the instance that stands there now; one that names no instance counts."""
-    repair, now_id = repair_of(context), current_id(context)
+    """Those about the instance that stands there now; one that names no instance counts. The cluster's own trouble with
+    it counts while the cluster shows it."""
+    repair, now_id, facts = repair_of(context), current_id(context), facts_of(context)
+    is_past = facts is not None and facts.ending_since is None and not defect_in(facts.reason)
     return tuple(
         finding
         for finding in repair.findings
-        if finding.instance_id is None
-        or now_id is None
-        or finding.instance_id == now_id
-        or now_id == repair.instance_id
+        if (
+            finding.instance_id is None
+            or now_id is None
+            or finding.instance_id == now_id
+            or now_id == repair.instance_id
+        )
+        and not (is_past and finding.kind is FindingKind.CLUSTER_TROUBLE)
     )
 
 

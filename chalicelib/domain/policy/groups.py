@@ -290,6 +290,13 @@ class Nodes:
         "instead of a reboot",
         whom="operators who return hardware themselves",
     )
+    reboot_drained_after: timedelta = declared(
+        timedelta(0),
+        Seconds(0, 7 * DAY_S),
+        "after how long a node is rebooted that Slurm itself has drained for a defect (`Kill task failed`), or on "
+        "which it cannot end a job; 0: never, it is its administrator's",
+        whom="operators who would reboot such nodes by hand",
+    )
     # How long a repair may stand still before a person is called.
     # Source: docs/facts-sagemaker.md#durations, several attempts.
     stuck_limit: timedelta = timedelta(minutes=75)

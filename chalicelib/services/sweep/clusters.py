@@ -23,6 +23,7 @@ from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 from chalicelib.services.reporting.outcome import Outcome
 from chalicelib.services.sweep.unheard import UnheardAttempts
 from rekindle.protocol.cluster.documents import AgentDoc, NodeFacts
+from rekindle.protocol.cluster.node_states import trouble_of
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -137,14 +138,16 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
     Without a time in its key: a node that stays as it is is one fact, whenever it is seen.
     """
     fault = fault_of_node(facts.state, facts.flags, facts.reason)
-    if fault is None:
+    trouble = trouble_of(facts.state, facts.flags, facts.reason, facts.ending_since)
+    if fault is None and not trouble:
         return None
     words = "+".join((facts.state, *sorted(facts.flags)))
-    mark = hashlib.sha256(f"{words}|{facts.reason}".encode()).hexdigest()[:12]
+    mark = hashlib.sha256(f"{words}|{facts.reason}|{facts.ending_since or ''}".encode()).hexdigest()[:12]
     evidence: dict[str, object] = {
         "state": facts.state,
         "flags": list(facts.flags)[:16],
         "reason": facts.reason[:300],
+        "trouble": trouble or None,
         "instance_id": facts.instance_id,
         "group": facts.group,
         "found_by": "sweep",
@@ -154,7 +157,7 @@ def signal_from_node(cluster: str, facts: NodeFacts, *, now: datetime) -> Signal
         source=SignalSource.SWEEP,
         occurred_at=now,
         dedupe_key=f"node-seen:{cluster}:{facts.name}:{facts.instance_id}:{mark}"[:200],
-        summary=f"node {facts.name} of {cluster} is {words.upper()}: {facts.reason}"[:400],
+        summary=f"node {facts.name} of {cluster} is {words.upper()}: {trouble or facts.reason}"[:400],
         cluster=cluster,
         node=facts.name,
         fault=fault,

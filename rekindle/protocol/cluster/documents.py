@@ -217,6 +217,7 @@ class NodeFacts(Document):
     gpus: Lines = ()  # GPU UUIDs, where they were recorded for the instance that stands there (docs/hardware.md)
     serial: Label | None = None  # the machine's serial number, likewise
     booted_at: datetime | None = None  # when its operating system started, as Slurm shows it
+    ending_since: datetime | None = None  # since when all jobs on it are COMPLETING, where that takes too long
     seen_at: datetime | None = None  # when all of this held last; a NodesDoc says it for all of its nodes
 
 

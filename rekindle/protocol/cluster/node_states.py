@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from rekindle.compat import StrEnum
@@ -280,6 +281,14 @@ def drained_for(state: str, flags: Iterable[str], reason: str) -> str:
     says = meanings_of(words_of(state, flags))
     writers = {writer_of(part) for part in parts_of(reason)}
     return defect_in(reason) if StateMeaning.DRAINED in says and writers == {Writer.SLURM} else ""
+
+
+def trouble_of(state: str, flags: Iterable[str], reason: str, ending_since: datetime | None = None) -> str:
+    """What the cluster itself is in trouble about with the node: it drained it for a defect, or cannot end a job on it;
+    empty for nothing."""
+    if ending_since is not None:
+        return f"its jobs are COMPLETING since {ending_since:%H:%M} UTC: an epilog or a process there does not end"
+    return drained_for(state, flags, reason)
 
 
 # ---- the whole -------------------------------------------------------------------------------------------------------

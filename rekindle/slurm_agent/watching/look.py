@@ -188,7 +188,7 @@ class SlurmLook:
     def _look_at_nodes(self, jobs: tuple[Job, ...], is_ours: Callable[[Job], bool]) -> None:
         resources = self._inputs.node_map.read()
         self.arn = resources.arn
-        facts = facts_of(self._nodes.values(), jobs, resources, is_ours)
+        facts = facts_of(self._nodes.values(), jobs, resources, is_ours, self._now)
         before, self.held.nodes = self.held.nodes, {node.name: node for node in facts}
         if before is not None and before == self.held.nodes:
             return

@@ -12,14 +12,15 @@ from chalicelib.domain.faults.diagnosis import diagnose
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
-from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.resume.resume_point import choose_resume_point
 from chalicelib.domain.run.submission import Case, choose
-from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
 from rekindle.protocol.signals import FaultClass
 from tests.domain import node_looks
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view, with_row
@@ -349,10 +350,39 @@ def test_a_run_that_its_user_holds_in_the_queue_is_a_persons_and_no_try_of_ours_
     assert decision.incident.resubmission.tries == ()
 
 
+TROUBLE = (node_looks.finding(FindingKind.CLUSTER_TROUBLE),)
+REBOOTS = node_looks.with_policy(nodes={"reboot_drained_after": timedelta(minutes=10)})
+KILL_FAILED = node_looks.facts("idle", "drain", reason="Kill task failed")
+ENDING = node_looks.facts("mixed", ending_since=NOW)
+
+
 @pytest.mark.parametrize(
-    ("reason", "rule"), [("Kill task failed", "node.cluster_drained"), ("disk swap", "node.held_by_other")]
+    ("node", "policy", "age", "rule"),
+    [
+        (
+            KILL_FAILED,
+            DEFAULT_POLICY,
+            timedelta(0),
+            "node.cluster_drained",
+        ),
+        (ENDING, DEFAULT_POLICY, timedelta(0), "node.cluster_drained"),
+        (node_looks.facts("idle", "drain", reason="disk swap"), DEFAULT_POLICY, timedelta(0), "node.held_by_other"),
+        (KILL_FAILED, REBOOTS, timedelta(0), "node.cluster_grace"),
+        (KILL_FAILED, REBOOTS, timedelta(minutes=10), "node.queue"),
+        (ENDING, REBOOTS, timedelta(minutes=10), "node.queue"),
+        (node_looks.facts("idle", "drain", reason="disk swap"), REBOOTS, timedelta(minutes=10), "node.held_by_other"),
+        (node_looks.facts("idle"), REBOOTS, timedelta(minutes=10), "node.omen"),  # its administrator has resumed it
+    ],
 )
-def test_a_node_that_slurm_itself_has_drained_for_a_defect_is_a_persons(reason: str, rule: str) -> None:
-    drained = node_looks.node_view(node_looks.facts("idle", "drain", reason=reason))
-    decision = node_looks.look_at(node_looks.node_incident(), node_looks.observed(drained))
-    assert decision.rule == rule
+def test_a_node_that_slurm_itself_is_in_trouble_with_is_a_persons_unless_the_policy_says_otherwise(
+    node: NodeFacts, policy: Policy, age: timedelta, rule: str
+) -> None:
+    begun = node_looks.node_incident(repair=node_looks.memory(findings=TROUBLE), opened_at=NOW - age)
+    assert node_looks.look_at(begun, node_looks.observed(node_looks.node_view(node)), policy=policy).rule == rule
+
+
+def test_a_node_on_which_slurm_cannot_end_a_job_is_empty_for_its_repair() -> None:
+    drained = node_looks.facts("mixed", "drain", "completing", reason="rekindle:inc-1", jobs=(7,), ending_since=NOW)
+    begun = node_looks.node_incident(Phase.DRAINING, repair=node_looks.memory(findings=TROUBLE))
+    seen_so = node_looks.observed(node_looks.node_view(drained))
+    assert node_looks.look_at(begun, seen_so, policy=REBOOTS).rule == "repair.reboot"

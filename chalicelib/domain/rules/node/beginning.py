@@ -18,6 +18,7 @@ from chalicelib.domain.model.node import (
     held_by,
     is_marked,
     is_silent,
+    trouble_of,
 )
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.repair import (
@@ -49,7 +50,6 @@ from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_the
 from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.liveness import LATE
-from rekindle.protocol.cluster.node_states import drained_for
 
 # How long a repair of an earlier Incident may keep a node away: longer than it takes.
 _SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
@@ -177,19 +177,29 @@ def node_held_by_other(context: RuleContext) -> Decision | None:
     )
 
 
-@rule("node.cluster_drained")
+@rule("node.cluster_drained", "node.cluster_grace")
 def node_cluster_drained(context: RuleContext) -> Decision | None:
-    """Slurm itself took it out of service for a defect, such as `Kill task failed`: its administrator's; a person."""
-    facts = facts_of(context)
-    defect = drained_for(facts.state, facts.flags, facts.reason) if facts is not None else ""
-    if not defect or _is_asked_for(context) or waiting_order(context) is not None:
+    """Slurm itself drained it for a defect, such as `Kill task failed`, or cannot end a job on it: its administrator's;
+    a person. Where `nodes.reboot_drained_after_s` is set, told, and repaired after so long."""
+    facts, lead = facts_of(context), leading_finding(findings_about_now(context))
+    trouble = trouble_of(facts) if facts is not None else ""
+    is_another = lead is not None and lead.kind is not FindingKind.CLUSTER_TROUBLE
+    if not trouble or is_another or waiting_order(context) is not None:
         return None
-    return context.hand_over(
-        "node.cluster_drained",
-        f"Slurm has taken {context.incident.node} out of service: {defect}. It gets no more jobs until it is resumed, "
-        "which is for its administrator: what went wrong there may do so again. An order to reboot it repairs it",
-        severity=Severity.WARNING,
-    )
+    text = f"Slurm is in trouble with {context.incident.node}: {trouble}"
+    after = context.policy.nodes.reboot_drained_after
+    if not after:
+        return context.hand_over(
+            "node.cluster_drained",
+            f"{text}. Until it is resumed, which is for its administrator, it gets no more jobs or does so again. An "
+            "order to reboot it repairs it",
+            severity=Severity.WARNING,
+        )
+    age = context.now - context.incident.opened_at
+    if age >= after or lead is None:
+        return None
+    context, notices = tell_once(context, "node.cluster_grace", f"{text}. It is rebooted in {span_word(after - age)}.")
+    return wait(context, "node.cluster_grace", text, *notices, phase=Phase.HOLDING, soon=after - age)
 
 
 @rule("node.suspect_hardware")
