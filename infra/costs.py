@@ -1,4 +1,4 @@
-"""What Rekindle costs: `python -m infra.costs` writes docs/reference/costs.md.
+"""What Rekindle costs: docs/reference/costs.md.
 
 Counts come from where they are decided: the template, `.chalice/config.json`, the monitor's settings. Prices are list
 prices of us-east-1 in USD as known in November 2026. Durations and sizes are assumptions, marked ~.
@@ -7,7 +7,6 @@ prices of us-east-1 in USD as known in November 2026. Durations and sizes are as
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES
-from infra.options import no_options
 from infra.package import ROOT, TEMPLATE, PackagingError, build
 from infra.tables import cell, table
 from infra.tables import page as whole
@@ -252,14 +250,3 @@ def packaged() -> tuple[dict[str, Any], dict[str, Any]]:
         build(Path(scratch), offline=True)
         template = json.loads(Path(scratch, TEMPLATE).read_text(encoding="utf-8"))
     return template, json.loads((ROOT / ".chalice" / "config.json").read_text(encoding="utf-8"))
-
-
-def main() -> int:
-    """Package the template and write the page."""
-    (ROOT / PAGE).write_text(page_text(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    no_options("infra.costs", __doc__)
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""docs/reference/policy.md and docs/policy.schema.json: `python -m infra.policy_docs` writes both.
+"""docs/reference/policy.md and docs/policy.schema.json: `python -m infra.site` writes both.
 
 They come from the declarations of the fields (chalicelib/domain/policy: document, groups, guard_rules) and from the
 built-in playbooks. docs/policy.md explains them, by hand.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -32,12 +31,10 @@ from chalicelib.domain.policy.kinds import (
 )
 from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
 from chalicelib.domain.policy.playbooks import PLAYBOOKS
-from infra.options import no_options
-from infra.package import ROOT
 from infra.tables import page
 
 PAGE: Final = "docs/reference/policy.md"
-SCHEMA_FILE: Final = ROOT / "docs" / "policy.schema.json"
+SCHEMA: Final = "docs/policy.schema.json"
 _LINK: Final = re.compile(r"\]\((?=[\w-]+\.md)")
 _UNITS: Final = ((86400, "day"), (3600, "hour"), (60, "minute"))
 _HEAD: Final = ("| field | default | range | unit | what it says | who sets it |", "|---|---|---|---|---|---|")
@@ -68,14 +65,6 @@ def schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The schema as its file holds it."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
-
-
-def main() -> int:
-    """Write both files."""
-    (ROOT / PAGE).write_text(page_text(), encoding="utf-8")
-    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
-    print(f"{PAGE} and {SCHEMA_FILE.relative_to(ROOT)} are up to date.")
-    return 0
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
@@ -258,8 +247,3 @@ def _playbook_rows() -> dict[str, Any]:
     columns = {spec.key: _of(spec.kind) | {"description": spec.says} for spec in specs(PlaybookRow)}
     row = {"type": "object", "additionalProperties": False, "properties": columns}
     return {playbook.fault.value: row for playbook in PLAYBOOKS}
-
-
-if __name__ == "__main__":
-    no_options("infra.policy_docs", __doc__)
-    sys.exit(main())

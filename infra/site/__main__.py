@@ -1,4 +1,4 @@
-"""`python -m infra.site`: writes the pages of docs/reference from the code. Prints those that changed."""
+"""`python -m infra.site`: writes docs/reference and the policy's schema from the code. Prints what has changed."""
 
 from __future__ import annotations
 

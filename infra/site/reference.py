@@ -42,4 +42,4 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
         reference_signatures,
         reference_slurm,
     )
-}
+} | {policy_docs.SCHEMA: policy_docs.schema_text}

@@ -1,6 +1,6 @@
 """The groups of a policy document: every setting once, with its default, range, unit, and lines for people.
 
-The reference and the JSON Schema are written from these declarations (`python -m infra.policy_docs`). A field without
+The reference and the JSON Schema are written from these declarations (`python -m infra.site`). A field without
 `declared` is a constant, given with its reason: rules read it as they read a setting, no document gives it, and
 `dataclasses.replace` gives another one to a test. A Policy with other constants does not survive its document.
 """
