@@ -63,7 +63,6 @@ TRAINING_OPERATIONS = (
     "CreateTrainingJob",
     "DescribeTrainingJob",
     "StopTrainingJob",
-    "UpdateTrainingJob",
     "ListTrainingJobs",
 )
 

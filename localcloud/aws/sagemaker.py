@@ -324,17 +324,6 @@ class TrainingJobs:
             self.backend.stop(job)
         return {}
 
-    def update_training_job(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            job = self._find(request["TrainingJobName"])
-            if job.is_terminal and "ResourceConfig" not in request:
-                raise AwsError("ValidationException", f"Cannot update a training job in status {job.status}.")
-            for member in ("ResourceConfig", "RemoteDebugConfig", "ProfilerConfig"):
-                if request.get(member):
-                    job.request[member] = {**(job.request.get(member) or {}), **request[member]}
-            job.modified_at = self._clock.now()
-            return {"TrainingJobArn": job.arn}
-
     def list_training_jobs(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             found = [job for job in self.jobs.values() if _matches(job, request)]

@@ -20,14 +20,12 @@ OPERATIONS = (
     "CreateCluster",
     "DescribeCluster",
     "ListClusters",
-    "UpdateClusterSoftware",
     "ListClusterNodes",
     "DescribeClusterNode",
     "BatchRebootClusterNodes",
     "BatchReplaceClusterNodes",
     "StartClusterHealthCheck",
     "DescribeClusterEvent",
-    "DescribeTrainingPlan",
 )
 
 
@@ -39,7 +37,6 @@ class Timings:
     reboot: timedelta = timedelta(minutes=2)
     replace: timedelta = timedelta(minutes=25)
     shut_down: timedelta = timedelta(minutes=2)
-    software: timedelta = timedelta(minutes=45)
     health_check: timedelta = timedelta(hours=2)
     recovery: timedelta = timedelta(seconds=33)  # from the health agent's mark to HyperPod's own repair
 
@@ -57,7 +54,6 @@ class Clusters:
         self._lock = threading.RLock()
         self.timings = Timings()
         self.clusters: dict[str, Cluster] = {}
-        self.plans: dict[str, dict[str, Any]] = {}
         self._failing_replacements: list[str] = []
         # What becomes of the machines themselves, where they are more than records (localcloud/slurm/hyperpod.py):
         self.on_gone: Callable[[str, Node], None] | None = None  # (cluster, node): it ends, to be replaced or rebooted
@@ -178,23 +174,6 @@ class Clusters:
         ]
         return {"ClusterSummaries": summaries} | ({"NextToken": token} if token else {})
 
-    def update_cluster_software(self, request: dict[str, Any]) -> dict[str, Any]:
-        cluster = self._find_in_service(request["ClusterName"])
-        with self._lock:
-            for group in cluster.groups.values():
-                group.software_status = "InProgress"
-            for node in cluster.nodes.values():
-                self._set_status(node, "SystemUpdating")
-        self._change(cluster, "SystemUpdating")
-
-        def updated() -> None:
-            for group in cluster.groups.values():
-                group.software_status = "Succeeded"
-            self._in_service(cluster)
-
-        self._clock.after(self.timings.software, updated, label=f"{cluster.name} patched")
-        return {"ClusterArn": cluster.arn}
-
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     def list_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -225,10 +204,10 @@ class Clusters:
             return {"NodeDetails": cluster.describe_node(node)}
 
     def batch_reboot_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._batch(request, self._reboot, refuses_controller=True)
+        return self._batch(request, self._reboot)
 
     def batch_replace_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._batch(request, self._replace, refuses_controller=True)
+        return self._batch(request, self._replace)
 
     def start_cluster_health_check(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find_in_service(request["ClusterName"])
@@ -244,7 +223,7 @@ class Clusters:
                         self._run_again(cluster, node, self.timings.health_check)
         return {"ClusterArn": cluster.arn}
 
-    # ---- events and plans ------------------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------------------------
 
     def describe_cluster_event(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -253,14 +232,6 @@ class Clusters:
                 if event["EventId"] == request["EventId"]:
                     return {"EventDetails": event}
         raise AwsError("ResourceNotFound", f"Event {request['EventId']} not found.")
-
-    def describe_training_plan(self, request: dict[str, Any]) -> dict[str, Any]:
-        plan = self.plans.get(request["TrainingPlanName"].rpartition("/")[2])
-        if plan is None:
-            raise AwsError("ResourceNotFound", "The requested training plan could not be found.")
-        name = request["TrainingPlanName"].rpartition("/")[2]
-        arn = f"arn:aws:sagemaker:{self._region}:{self._account_id}:training-plan/{name}"
-        return {"TrainingPlanArn": arn, "TrainingPlanName": name, "Status": "Active"} | plan
 
     def tags_of(self, arn: str) -> dict[str, str] | None:
         """The tags behind an ARN, to be changed in place; None where it is no cluster's."""
@@ -300,7 +271,7 @@ class Clusters:
             for group in cluster.groups.values():
                 group.status = "InService"
             for node in cluster.nodes.values():
-                if node.busy_with is None and node.status in ("Pending", "SystemUpdating"):
+                if node.busy_with is None and node.status == "Pending":
                     self._set_status(node, "Running")
         self._change(cluster, "InService")
 
@@ -321,9 +292,7 @@ class Clusters:
         cluster.record(record)
         self._publish("aws.sagemaker", "SageMaker HyperPod Cluster Event", event_detail(record), [cluster.arn])
 
-    def _batch(
-        self, request: dict[str, Any], act: Callable[[Cluster, Node], None], *, refuses_controller: bool
-    ) -> dict[str, Any]:
+    def _batch(self, request: dict[str, Any], act: Callable[[Cluster, Node], None]) -> dict[str, Any]:
         cluster = self._find(request["ClusterName"])
         if cluster.status != "InService":
             raise AwsError("ValidationException", f"Cluster {cluster.name} is in status {cluster.status}.")
@@ -335,10 +304,10 @@ class Clusters:
         answer: dict[str, Any] = {}
         with self._lock:
             for node_id in request.get("NodeIds") or []:
-                self._try(cluster, cluster.find(node_id, None), act, refuses_controller, answer, "NodeId", node_id)
+                self._try(cluster, cluster.find(node_id, None), act, answer, "NodeId", node_id)
             for node_id in logical_ids:
                 node = cluster.find(None, node_id)
-                self._try(cluster, node, act, refuses_controller, answer, "NodeLogicalId", node_id)
+                self._try(cluster, node, act, answer, "NodeLogicalId", node_id)
         return answer
 
     def _try(
@@ -346,7 +315,6 @@ class Clusters:
         cluster: Cluster,
         node: Node | None,
         act: Callable[[Cluster, Node], None],
-        refuses_controller: bool,
         answer: dict[str, Any],
         id_name: str,
         node_id: str,
@@ -357,7 +325,7 @@ class Clusters:
         code = message = None
         if node is None:
             code, message = "InstanceIdNotFound", "The instance is not part of the cluster."
-        elif refuses_controller and cluster.groups[node.group].is_controller:
+        elif cluster.groups[node.group].is_controller:
             code, message = "InvalidInstanceStatus", "The operation is not supported on Slurm controller nodes."
         elif node.busy_with is not None:
             code, message = "InstanceIdInUse", f"Another operation is in progress: {node.busy_with}."

@@ -147,17 +147,6 @@ def test_a_legacy_cluster_has_no_events_and_no_logical_ids(cloud: Cloud) -> None
     assert error_of(client.batch_replace_cluster_nodes, **asked) == "ValidationException"
 
 
-def test_patching_is_visible_while_it_lasts(cloud: Cloud) -> None:
-    create(cloud)
-    client = cloud.client("sagemaker")
-    client.update_cluster_software(ClusterName="pretrain")
-    assert error_of(client.update_cluster_software, ClusterName="pretrain") == "ConflictException"
-    assert {node["InstanceStatus"]["Status"] for node in nodes(cloud)} == {"SystemUpdating"}
-    cloud.clock.run_for(timedelta(hours=1))
-    described = client.describe_cluster(ClusterName="pretrain")
-    assert described["InstanceGroups"][1]["SoftwareUpdateStatus"] == "Succeeded"
-
-
 def test_a_health_check_runs_once_at_a_time(cloud: Cloud) -> None:
     create(cloud)
     client = cloud.client("sagemaker")
@@ -179,14 +168,6 @@ def test_the_health_agent_speaks_by_node_health_events(cloud: Cloud) -> None:
     cloud.clock.run_for(timedelta(seconds=5))
     summary = seen[0]["detail"]["HealthSummary"]
     assert "fault type NvidiaErrorTerminate on this node" in summary["HealthStatusReason"]
-
-
-def test_a_training_plan_can_be_described(cloud: Cloud) -> None:
-    cloud.clusters.plans["p5-week"] = {"Status": "Scheduled", "TotalInstanceCount": 4, "AvailableSpareInstanceCount": 1}
-    plan = cloud.client("sagemaker").describe_training_plan(TrainingPlanName="p5-week")
-    assert plan["Status"] == "Scheduled"
-    asked = {"TrainingPlanName": "none"}
-    assert error_of(cloud.client("sagemaker").describe_training_plan, **asked) == "ResourceNotFound"
 
 
 def test_hyperpods_own_recovery_acts_on_the_exact_words_and_only_where_it_is_automatic(cloud: Cloud) -> None:
