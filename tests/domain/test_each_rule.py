@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from chalicelib.domain.rules.tuples import SECTIONS
 
 ROOT: Final = Path(__file__).parents[2]
@@ -46,6 +48,7 @@ PLAYED: Final = (
 )
 
 
+@pytest.mark.long  # it plays all these tables a second time
 def test_each_rule_is_reached_by_a_case_and_every_decision_is_by_a_rule_of_the_tuples(tmp_path: Path) -> None:
     names = {name for section in SECTIONS for row in section.rules for name in row.names}
     written = tmp_path / "reached.json"

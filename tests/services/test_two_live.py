@@ -14,6 +14,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import Policy
 from tests.services.world import JOB, Sim, World
+from tests.sizes import examples
 
 MAILBOX = "s3://box/lm"
 BOOM = "AlgorithmError: RuntimeError: boom"
@@ -135,7 +136,7 @@ ACTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(ACTS)
 def test_in_whatever_order_the_owner_acts_two_never_live_for_long(acts: list[str]) -> None:
     """Whatever the order of events: in the end one lives, the fence admits that one, and no start of ours was beside
