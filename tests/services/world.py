@@ -517,7 +517,8 @@ class World:
             ran = [item for item in incident.resubmission.tries if not item.no_room]
             assert len(ran) <= self.policy.budgets.max_attempts
             assert incident.loss.rollbacks <= self.policy.budgets.max_rollbacks + 1
-            assert incident.resubmission.no_progress <= self.policy.budgets.max_no_progress
+            by_owner = sum(item.is_theirs for item in incident.resubmission.tries)  # counted, and no budget's
+            assert incident.resubmission.no_progress <= self.policy.budgets.max_no_progress + by_owner
             assert incident.version == len(self.store._records[incident.incident_id].recorded)
             if not incident.is_open:
                 wire = incident.to_wire()
