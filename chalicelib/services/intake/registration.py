@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import islice
 from typing import Final
 
 from chalicelib.domain.model.errors import NotOurs, Permanent, RecoveryError, UnknownEntity
@@ -22,21 +21,16 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
 from chalicelib.ports.platforms import DiscoveredJob, Mailbox, Schedulers
+from chalicelib.services.intake.ownership import Ownership
 from chalicelib.services.intake.remembered_names import UnprotectedNames
-from rekindle.protocol.wire import is_id
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words
 _LATE_ANSWERS: Final = 3  # Incidents of a Job that are looked through for an order whose answer they did not wait for
 _MAILBOX_TAKEN: Final = "its mailbox is passed over: another user's protected run has it"
 _JOB_TAKEN: Final = "its tag rekindle:job is passed over: that Job runs under another role"
-_MAX_NAMED: Final = 3
 _SHARED: Final = (
     "it shares {place} with {others}: whose a checkpoint in a shared place is cannot be told, and "
     "one that dies is left to a person. Give each run a place of its own"
-)
-_DECLARED_TAKEN: Final = (
-    "its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID names a Job that has another "
-    "mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
 )
 
 
@@ -51,6 +45,14 @@ class Registration:
     clock: Clock
     announcer: Announcer | None = None
     unprotected: UnprotectedNames = field(default_factory=UnprotectedNames)
+
+    @property
+    def _ownership(self) -> Ownership:
+        return Ownership(registry=self.registry, scheduler=self.scheduler)
+
+    def lives(self, job: Job) -> bool:
+        """See Ownership."""
+        return self._ownership.lives(job)
 
     def job_of(self, signal: Signal) -> Job | None:
         """The Job a Signal concerns; None for a cluster's own Signal. Registers a tagged run on its first event."""
@@ -118,41 +120,10 @@ class Registration:
         if found is None:
             return job
         if found.job_id is None:
-            found = self._as_declared(found)
-        return self.adopt(job, found) if found.job_id == job.job_id and self._is_of_its_user(found, job) else job
-
-    def _as_declared(self, found: DiscoveredJob) -> DiscoveredJob:
-        """With the Job that its environment names, where nothing else says whose attempt it is.
-
-        An id that no Job has becomes the run's own: its monitor signs with it. That of a Job makes the run an attempt
-        of that Job only if it shares its mailbox and role, and the Job's last attempt is over; two that live are two
-        runs, and the first one would be fenced from saving.
-        """
-        declared = found.declared_job
-        if found.job_id is not None or declared in ("", found.name) or not is_id(declared):
-            return found
-        try:
-            job = self.registry.get(declared)
-        except UnknownEntity:
-            return replace(found, job_id=declared)
-        if job.current_attempt == found.name or self._goes_on_as(found, job):
-            return replace(found, job_id=declared)
-        return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
-
-    def _goes_on_as(self, found: DiscoveredJob, job: Job) -> bool:
-        if found.place != job.place or not self._is_of_its_user(found, job):
-            return False
-        return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
-
-    def _is_of_its_user(self, found: DiscoveredJob, job: Job) -> bool:
-        """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""
-        if self._checks_users(found) or found.name == job.current_attempt:
-            return True
-        own = self.scheduler.of(job.platform).find(job.current_attempt)
-        return own is not None and own.user == found.user
-
-    def _checks_users(self, found: DiscoveredJob) -> bool:
-        return self.scheduler.of(found.platform).platform.checks_users
+            found = self._ownership.as_declared(found)
+        return (
+            self.adopt(job, found) if found.job_id == job.job_id and self._ownership.is_of_its_user(found, job) else job
+        )
 
     def _find(self, attempt: str) -> DiscoveredJob | None:
         """What asks us for protection under this name; who does not is remembered as a stranger. Raises: NotOurs."""
@@ -172,11 +143,11 @@ class Registration:
         beside = self._lives_beside(found)
         if beside is not None:
             return beside
-        found = self._as_declared(found)
+        found = self._ownership.as_declared(found)
         if found.job_id is not None:
             try:
                 tagged = self.registry.get(found.job_id)
-                if self._is_of_its_user(found, tagged):
+                if self._ownership.is_of_its_user(found, tagged):
                     return self.adopt(tagged, found)
                 found = replace(found, job_id=None, limits=(*found.limits, _JOB_TAKEN))
             except UnknownEntity:
@@ -193,7 +164,7 @@ class Registration:
 
         It is not registered: the Job's Incident makes ours end first, and takes it for the new attempt.
         """
-        if self._checks_users(found):
+        if self._ownership.checks_users(found):
             return None
         named = found.job_id or found.declared_job
         if named:
@@ -205,11 +176,15 @@ class Registration:
         if len(candidates) != 1 or not candidates[0].active:
             return None
         job = candidates[0]
-        if found.place != job.place or found.name == job.current_attempt or not self._is_of_its_user(found, job):
+        if (
+            found.place != job.place
+            or found.name == job.current_attempt
+            or not self._ownership.is_of_its_user(found, job)
+        ):
             return None
         current = self.current(job)
         is_ours = current is not None and current.incident_id is not None
-        return job if is_ours and self.lives(job) else None
+        return job if is_ours and self._ownership.lives(job) else None
 
     def is_attempt_of(self, name: str, job: Job) -> bool:
         """It is registered as one, or shows the Job's tag, or its mailbox, under the Job's own role. What an event says
@@ -218,13 +193,9 @@ class Registration:
         if self.registry.job_of_attempt(name) == job.job_id:
             return True
         found = self.scheduler.of(job.platform).find(name)
-        if found is None or not self._is_of_its_user(found, job):
+        if found is None or not self._ownership.is_of_its_user(found, job):
             return False
         return found.job_id == job.job_id or (bool(job.place.mailbox) and found.place == job.place)
-
-    def lives(self, job: Job) -> bool:
-        """The Job's current attempt has not ended."""
-        return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
     def _waiting_for(self, found: DiscoveredJob) -> Job | None:
         """The Job that is being recovered and of which an untagged run is an attempt, by its mailbox or, where it has
@@ -232,14 +203,14 @@ class Registration:
 
         Its Incident finds the run, and takes it for the new attempt; a Job of its own would have two runs recovered.
         """
-        if self._checks_users(found):
+        if self._ownership.checks_users(found):
             return None
         mailbox = found.place.mailbox
         recovering = (job for job in self.registry.active() if job.open_incident is not None)
         for job in recovering:
             is_its = mailbox == job.place.mailbox if mailbox else is_attempt_name(found.name, job.name)
             if is_its:
-                return job if self._is_of_its_user(found, job) else None
+                return job if self._ownership.is_of_its_user(found, job) else None
         return None
 
     def adopt(self, job: Job, found: DiscoveredJob) -> Job:
@@ -255,7 +226,7 @@ class Registration:
         if job.halted_by and self._was_there_at_the_stop(found, job):
             return job
         restarts = self._restarts(job, found)
-        if restarts is None and job.active and self.lives(job):
+        if restarts is None and job.active and self._ownership.lives(job):
             return job  # a second attempt beside it: the intake tells of the two
         now = self.clock.now()
         current = self.current(job)
@@ -302,7 +273,7 @@ class Registration:
         """Protect a run from now on. The Job's id is the one that the run's environment declares, else the first
         attempt's name. Idempotent.
         """
-        asked, found = found, self._as_declared(found)
+        asked, found = found, self._ownership.as_declared(found)
         job_id = found.job_id or found.name
         if asked.job_id is None and found.job_id is not None:
             with suppress(UnknownEntity):
@@ -310,9 +281,9 @@ class Registration:
         owner = self._of_earlier_start(found)
         if owner is not None:
             return self.adopt(owner, found)
-        if self._is_taken(found, job_id):
+        if self._ownership.is_taken(found, job_id):
             found = replace(found, mailbox="", limits=(*found.limits, _MAILBOX_TAKEN))
-        elif beside := self._shares_with(found, job_id):
+        elif beside := self._ownership.shares_with(found, job_id):
             found = replace(found, limits=(*found.limits, _SHARED.format(place=found.mailbox, others=beside)))
         job = Job(
             job_id=job_id,
@@ -350,33 +321,6 @@ class Registration:
                 is_its = job.place == found.place and (job.active or bool(job.place.mailbox))
                 return job if is_its else None
         return None
-
-    def _is_taken(self, found: DiscoveredJob, job_id: str) -> bool:
-        """True where what the run was submitted with names the mailbox of another owner's run. Anyone may write
-        one, and we would fence and direct the run that reads that mailbox.
-        """
-        if not found.mailbox:
-            return False
-        if not self._checks_users(found):
-            others = (job for job in self.registry.active() if job.job_id != job_id)
-            there = (other for other in others if other.place.mailbox == found.place.mailbox)
-            return any(not self._is_of_its_user(found, job) for job in there)
-        for job in self.registry.active():
-            if job.job_id == job_id or job.place.mailbox != found.place.mailbox:
-                continue
-            if job.place != found.place:
-                return True
-            other = self.scheduler.of(job.platform).discover(job.current_attempt)
-            if other is None or other.user != found.user:
-                return True
-        return False
-
-    def _shares_with(self, found: DiscoveredJob, job_id: str) -> str:
-        """Names of other protected runs that live in its mailbox; empty: none. A cluster's may be links of a chain."""
-        if not found.mailbox or self._checks_users(found):
-            return ""
-        there = (job for job in self.registry.active() if job.job_id != job_id and job.place == found.place)
-        return ", ".join(job.job_id for job in islice((job for job in there if self.lives(job)), _MAX_NAMED))
 
     def _tell_limits(self, job: Job) -> None:
         """Once, while the person who submitted the run may be there to fix it; it is also stored on the Job."""

@@ -1,0 +1,92 @@
+"""Whose a run is, and whose the place in which it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from chalicelib.domain.model.errors import UnknownEntity
+from chalicelib.domain.model.job import Job
+from chalicelib.ports.jobs import JobRegistry
+from chalicelib.ports.platforms import DiscoveredJob, Schedulers
+from rekindle.protocol.wire import is_id
+
+_MAX_NAMED: Final = 3
+_DECLARED_TAKEN: Final = (
+    "its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID names a Job that has another "
+    "mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """What a run was submitted with proves nothing: its role, its user, and what the platform shows do."""
+
+    registry: JobRegistry
+    scheduler: Schedulers
+
+    def lives(self, job: Job) -> bool:
+        """The Job's current attempt has not ended."""
+        return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
+
+    def as_declared(self, found: DiscoveredJob) -> DiscoveredJob:
+        """With the Job that its environment names, where nothing else says whose attempt it is.
+
+        An id that no Job has becomes the run's own: its monitor signs with it. That of a Job makes the run an attempt
+        of that Job only if it shares its mailbox and role, and the Job's last attempt is over; two that live are two
+        runs, and the first one would be fenced from saving.
+        """
+        declared = found.declared_job
+        if found.job_id is not None or declared in ("", found.name) or not is_id(declared):
+            return found
+        try:
+            job = self.registry.get(declared)
+        except UnknownEntity:
+            return replace(found, job_id=declared)
+        if job.current_attempt == found.name or self._goes_on_as(found, job):
+            return replace(found, job_id=declared)
+        return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
+
+    def _goes_on_as(self, found: DiscoveredJob, job: Job) -> bool:
+        if found.place != job.place or not self.is_of_its_user(found, job):
+            return False
+        return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
+
+    def is_of_its_user(self, found: DiscoveredJob, job: Job) -> bool:
+        """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""
+        if self.checks_users(found) or found.name == job.current_attempt:
+            return True
+        own = self.scheduler.of(job.platform).find(job.current_attempt)
+        return own is not None and own.user == found.user
+
+    def checks_users(self, found: DiscoveredJob) -> bool:
+        """The cluster has judged whose run it is already."""
+        return self.scheduler.of(found.platform).platform.checks_users
+
+    def is_taken(self, found: DiscoveredJob, job_id: str) -> bool:
+        """True where what the run was submitted with names the mailbox of another owner's run. Anyone may write
+        one, and we would fence and direct the run that reads that mailbox.
+        """
+        if not found.mailbox:
+            return False
+        if not self.checks_users(found):
+            others = (job for job in self.registry.active() if job.job_id != job_id)
+            there = (other for other in others if other.place.mailbox == found.place.mailbox)
+            return any(not self.is_of_its_user(found, job) for job in there)
+        for job in self.registry.active():
+            if job.job_id == job_id or job.place.mailbox != found.place.mailbox:
+                continue
+            if job.place != found.place:
+                return True
+            other = self.scheduler.of(job.platform).discover(job.current_attempt)
+            if other is None or other.user != found.user:
+                return True
+        return False
+
+    def shares_with(self, found: DiscoveredJob, job_id: str) -> str:
+        """Names of other protected runs that live in its mailbox; empty: none. A cluster's may be links of a chain."""
+        if not found.mailbox or self.checks_users(found):
+            return ""
+        there = (job for job in self.registry.active() if job.job_id != job_id and job.place == found.place)
+        return ", ".join(job.job_id for job in islice((job for job in there if self.lives(job)), _MAX_NAMED))
