@@ -156,10 +156,16 @@ class Judge(Watcher):
         others = [other for other in attempt.run.attempts.values() if other is not attempt]
         if self._could_not_be_called_back(attempt):
             return True
+        if attempt.is_ours and any(other.is_by_hand and self._came_beside(attempt, other) for other in others):
+            return True
         if attempt.trains_since is not None:
             has_just_begun = attempt.is_ours and self._now - attempt.trains_since < MISSES_NOTHING
             return has_just_begun and any(other.is_by_hand and self._seems_live(other) for other in others)
         return any(other.is_live or (other.is_by_hand and self._seems_live(other)) for other in others)
+
+    def _came_beside(self, attempt: Attempt, other: Attempt) -> bool:
+        """The owner has started `other` while `attempt` lived, and it lives: the later one is the owner's wish."""
+        return other.job.created_at > attempt.job.created_at and self._seems_live(other)
 
     def _seems_live(self, attempt: Attempt) -> bool:
         return attempt.is_live or self._now - (attempt.job.ended_at or self._now) < MISSES_NOTHING

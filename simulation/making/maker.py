@@ -39,6 +39,8 @@ _TORN_SHARE: Final = 0.03
 _CLOCK_SHARE: Final = 0.03
 _ORDER_SHARE: Final = 0.04
 _PAUSE_SHARE: Final = 0.03
+_OTHERS_SHARE: Final = 0.15
+_OTHERS: Final = ("rests", "keeps", "own_folder", "layer", "layer")
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
@@ -166,7 +168,31 @@ def _still_more(draw: random.Random, story: Story) -> Story:
         )
         again = replace(pause, what="unpause", delay_s=pause.delay_s + draw.choice((300.0, 2000.0)))
         actions = (*actions, replace(pause, run=run.name), replace(again, run=run.name))
-    return replace(story, source_faults=(*story.source_faults, *more), actions=actions)
+    story = replace(story, source_faults=(*story.source_faults, *more), actions=actions)
+    return _with_others(random.Random(f"others {story.seed}"), story)
+
+
+def _with_others(draw: random.Random, story: Story) -> Story:
+    """With what others do to a run beside Rekindle, what a healthy one does, and what becomes of its checkpoints."""
+    first, *others = story.runs
+    kind = draw.choice(_OTHERS)
+    if draw.random() >= _OTHERS_SHARE:
+        return story
+    is_on_slurm = first.platform == "slurm"
+    when, delay_s = draw.choice(("start", "incident", "verifying")), draw.choice((20.0, 90.0, 400.0, 1200.0))
+    match kind:
+        case "rests":
+            trouble = Trouble(kind="rests", step=draw.randint(15, 90), after_s=draw.choice((120.0, 600.0, 1500.0)))
+            first = replace(first, troubles=(*first.troubles, trouble))
+        case "keeps":
+            first = replace(first, keeps=draw.choice((1, 2, 4)))
+        case "own_folder":
+            first = replace(first, own_folder=True)
+        case _:
+            what = draw.choice(("hang_cancel", "requeue")) if is_on_slurm else "retry"
+            action = PersonAction(what=what, when=when, delay_s=delay_s, run=first.name)
+            return replace(story, actions=(*story.actions, action))
+    return replace(story, runs=(first, *others))
 
 
 def _slurm_lie(draw: random.Random) -> SourceFault:

@@ -74,6 +74,8 @@ class Monitor:
     ) -> Manifest:
         """Write a checkpoint and the manifest that seals it. A torn one lacks bytes that the manifest names."""
         root = f"{run_mailbox(attempt.run)}/checkpoints/step-{step}-{attempt.name}"
+        if attempt.run.spec.own_folder:
+            root = f"s3://mail/outputs/{attempt.run.name}/{attempt.name}/step-{step}"
         manifest = Manifest(
             job_id=job_id_of(attempt),
             attempt=attempt.name,

@@ -50,6 +50,8 @@ class Saves:
         manifest = self._monitor.seal(attempt, step, kind, request_id, is_poisoned=looks_poisoned, is_torn=torn)
         root = manifest.root
         run.saved.append(replace(saved, root=root, looks_poisoned=looks_poisoned))
+        if run.spec.keeps is not None and kind is SaveKind.PERIODIC:
+            self._remove(run, [save for save in run.saved if save.attempt == attempt.name][: -run.spec.keeps])
         return manifest
 
     def another_experiment_saves(self, run: TrueRun, step: int, *, is_sealed: bool, ago: timedelta) -> None:
@@ -64,7 +66,9 @@ class Saves:
         """The newest `most` of them, or all, are gone: their files and what seals them, as where a rule of the bucket's
         or a person made room.
         """
-        gone = run.saved if most is None else run.saved[-most:]
+        self._remove(run, run.saved if most is None else run.saved[-most:])
+
+    def _remove(self, run: TrueRun, gone: list[Saved]) -> None:
         for save in gone:
             place = Place.parse(save.root).path
             sealed = f"{prefix_of(run)}/{manifest_key(save.step, save.attempt)}"

@@ -313,6 +313,9 @@ class Training:
                 return self._is_interrupted(attempt, trouble, step - 1)
             case kind if kind in ON_SLURM:
                 return self.breaks_node is not None and self.breaks_node(attempt, trouble, step - 1)
+            case "rests":
+                self._rests(attempt, trouble, step - 1)
+                return True
             case "hang":
                 self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
@@ -331,6 +334,16 @@ class Training:
                 if trouble.heals is None or trouble.heals > DEFAULT_POLICY.loss.spike_heal_steps:
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
+
+    def _rests(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
+        phase = RunPhase.EVALUATION if trouble.step % 2 else RunPhase.SAVING
+        self._enter(attempt, step, moves=False, phase=phase)
+
+        def goes_on() -> None:
+            self._enter(attempt, step, moves=True, phase=RunPhase.TRAINING)
+            self._plan_next(attempt)
+
+        self._later(attempt, "life", timedelta(seconds=trouble.after_s or 0.0), goes_on)
 
     def _another_saves(self, attempt: Attempt, trouble: Trouble, *, ago: timedelta) -> None:
         is_sealed = trouble.kind == "foreign_save"
@@ -486,7 +499,7 @@ class Training:
         if attempt.suspended_at is not None:
             self._answer_soon(attempt, request, answer_by)
             return
-        is_judged = stretch.phase is not RunPhase.TRAINING
+        is_judged = stretch.phase is RunPhase.STALLED or stretch.phase is RunPhase.STARTUP
         if not stretch.moves and not is_judged and self._clock.now() < answer_by:
             self._answer_soon(attempt, request, answer_by)
         elif not stretch.moves:

@@ -139,6 +139,18 @@ class Cluster:
         self._soon()
         return bool(there)
 
+    def others_act(self, run: TrueRun, what: str) -> None:
+        """Another recovery layer, as root: it cancels a job that stands still, or puts a running one back."""
+        is_hung = run.ill is not None and run.ill.kind == "hung"
+        for job in self.jobs_of(run):
+            if job.state is not SlurmState.RUNNING:
+                continue
+            if what == "requeue" and job.is_requeueable:
+                self.model.put_back(job, by=EndedBy.ADMIN)
+            elif what == "hang_cancel" and is_hung:
+                self.model.end(job, SlurmState.CANCELLED, by=EndedBy.ADMIN)
+        self._soon()
+
     def breaks(self, attempt: Attempt, trouble: Trouble, step: int) -> bool:
         """The first node of the attempt breaks, or Slurm takes all of them from it; no step ends any more."""
         start = self._starts_by_name.get(attempt.name)

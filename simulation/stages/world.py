@@ -413,6 +413,11 @@ class World(RealService):
         if run is None:  # a shrunk story may have lost it
             return
         match action.what:
+            case "retry":
+                run.owner_took_it, run.owner_stopped_at = True, None
+                self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=self._tags(run.spec))
+            case "hang_cancel" | "requeue" if self.cluster is not None:
+                self.cluster.others_act(run, action.what)
             case "resubmit" if not run.live and not self.waits_in_queue(run):
                 tags = {} if action.tagged == "none" else self._tags(run.spec)
                 if action.tagged == "job":

@@ -12,6 +12,7 @@ TROUBLES: Final[Mapping[str, str]] = {
     "crash": "the container ends with `text`",
     "oom": "the container runs out of memory",
     "hang": "it makes no step, for `after_s`",
+    "rests": "it makes no step for `after_s` and is well: its monitor says that it evaluates or saves",
     "nan": "this step's update poisons the weights, and its loss is NaN",
     "quiet_nan": "this step's update poisons the weights, and the first NaN is the next step's loss",
     "blip": "this step's loss is NaN and its update is left out",
@@ -59,6 +60,7 @@ RECOVERIES: Final[Mapping[str, str]] = {
 # What a person does.
 ACTIONS: Final[Mapping[str, str]] = {
     "resubmit": "submits the run as the launch script does it: the same mailbox, a new name",
+    "retry": "the owner's pipeline submits the run again as it does at first, whatever lives",
     "stop": "stops the live attempt in the console",
     "order_stop": "orders Rekindle to stop the run",
     "order_save_stop": "orders Rekindle to stop the run, with a checkpoint first",
@@ -69,6 +71,8 @@ ACTIONS: Final[Mapping[str, str]] = {
     "unpause": "lifts the pause",
     "approve": "approves the newest question of the run's newest Incident, open or not",
     "deny": "denies it",
+    "hang_cancel": "no person's: HyperPod's hung-job detection cancels the job as root, if it stands still; Slurm only",
+    "requeue": "an administrator, or another recovery layer, puts the running job back into the queue; Slurm only",
     "time_limit": "no person's: the platform ends the live attempt at its time limit",
 }
 MOMENTS: Final[Mapping[str, str]] = {

@@ -22,7 +22,8 @@ class Trouble:
     """What truly goes wrong with a run at a step.
 
     hits      how many attempts it strikes, as each comes to that step
-    after_s   hang, suspended, interrupted: moves again after so long; None: never. preempted, node_leaves: see there
+    after_s   rests: how long. hang, suspended, interrupted: moves again after so long; None: never. preempted,
+              node_leaves: see there
     heals     spike, slow: steps until it is as before; None: never. skips, saves_deleted: how many; None: all
     times     slow: by how much
     in_data   nan: it is spared by leaving the step's data out
@@ -52,6 +53,8 @@ class Run:
     instances     of the training job, or nodes of the Slurm job
     ranks         on each of them
     history       so many checkpoints of its, one a step, are there before it begins, and it resumes from the newest
+    keeps         how many of its newest checkpoints its trainer leaves; None: all
+    own_folder    each attempt saves to a folder of its own, outside of the mailbox and beside those before it
     requeue       slurm: the job may be requeued
     auto_resume   slurm: its srun has HyperPod's --auto-resume: where a node breaks under it, HyperPod replaces the node
                   and runs the step again, in the same start of the job
@@ -69,6 +72,8 @@ class Run:
     skew_s: float = 0.0
     instances: int = 4
     ranks: int = 1
+    keeps: int | None = None
+    own_folder: bool = False
     platform: Annotated[str, OneOf(tuple(kinds.PLATFORMS))] = "sagemaker"
     requeue: bool = True
     auto_resume: bool = False
