@@ -64,7 +64,14 @@ def test_one_that_is_down_for_a_short_time_is_not(phase: Phase) -> None:
 @pytest.mark.parametrize("phase", WAITS)
 def test_where_people_had_a_warning_before_no_second_one_is_sent(phase: Phase) -> None:
     case, observed = waiting(phase, LONG)
-    assert told(look(case.changed(is_warned=True), observed)) == []
+    assert told(look(case.changed(warned_at=NOW - LONG / 2), observed)) == []
+
+
+@pytest.mark.parametrize("phase", WAITS)
+def test_a_warning_from_before_it_went_down_is_none_of_that(phase: Phase) -> None:
+    """It trained again since, and is down once more."""
+    case, observed = waiting(phase, LONG)
+    assert len(told(look(case.changed(warned_at=NOW - 2 * LONG), observed))) == 1
 
 
 def test_a_run_that_is_down_for_want_of_capacity_has_one_warning() -> None:

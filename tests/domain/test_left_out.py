@@ -12,6 +12,8 @@ from chalicelib.domain.model.incident import Failure, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.start_view import BadNode
+from chalicelib.domain.run.bad_nodes import with_bad_nodes
 from rekindle.protocol.signals import FaultClass as F
 from tests.domain import slurm_looks
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, view
@@ -72,3 +74,27 @@ def test_pages_of_runs_that_ended_in_the_same_words_are_alike() -> None:
     case = incident(Phase.VERIFYING, F.SOFTWARE_CRASH, failures=before, tries=(a_try(ended=True),))
     (page,) = (action for action in look(case, seen(dead)).actions if isinstance(action, Notify))
     assert (page.severity, page.alike) == (Severity.PAGE, "crash.same_again: boom")
+
+
+@pytest.mark.parametrize(
+    ("item", "shown", "is_kept"),
+    [
+        ({}, ("idle",), False),  # it was away, was given back, and is in service
+        ({}, ("allocated",), False),
+        ({}, ("idle", "drain"), True),  # its own Incident still has it
+        ({}, ("down", "not_responding"), True),
+        ({"reported_at": NOW - MINUTE}, ("idle",), True),  # its cordon may be under way
+        ({"reported_at": None}, ("idle",), True),
+        ({"is_away": False}, ("idle",), True),  # nothing withdraws what was found of its hardware
+        ({"is_reported": False, "reported_at": NOW}, ("idle", "drain"), False),  # back before anything was done
+    ],
+)
+def test_a_node_that_its_own_incident_gave_back_is_no_bad_one(
+    item: dict[str, Any], shown: tuple[str, ...], is_kept: bool
+) -> None:
+    usual: dict[str, Any] = {"node": "ip-2", "why": "down", "is_away": True, "is_reported": True}
+    bad = BadNode(**(usual | {"reported_at": NOW - 10 * MINUTE} | item))
+    nodes = Known(NodesSeen(facts=(slurm_looks.node("ip-2", *shown),), total=4))
+    what = dataclasses.replace(slurm_looks.sees(slurm_looks.start(S.RUNNING, slurm_looks.R1)), nodes=nodes)
+    case = slurm_looks.case(Phase.VERIFYING, attempt=slurm_looks.R1, bad_nodes=(bad,))
+    assert (with_bad_nodes(case, what).resubmission.bad_nodes == (bad,)) is is_kept

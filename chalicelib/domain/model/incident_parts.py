@@ -106,7 +106,7 @@ class AttemptTracking:
     unseen_since: Since | None = None  # set while it cannot be read
     doubt_since: Since | None = None  # since when something speaks against a recovery that would else be complete
     down_since: Since | None = None  # since when it does not train
-    is_warned: bool = False  # people have had a warning or a page in this Incident
+    warned_at: Since | None = None  # when people had the newest warning or page in this Incident
     told: tuple[str, ...] = ()  # keys of what people were told and is not told again in this Incident
     repaired_at: Fact | None = None  # restarted in its place by others; compared with when Signals occurred
     watch_step: Maybe[int] = Unknown("not watched yet")  # reached by `watch_at`

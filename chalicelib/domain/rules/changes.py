@@ -132,7 +132,7 @@ def holds(context: RuleContext, decision: Decision) -> Decision:
 
 @rule()
 def down_told(context: RuleContext, decision: Decision) -> Decision:
-    """A run that has not trained for 15 minutes is told once, whatever is waited for, unless people knew."""
+    """A run that has not trained for 15 minutes is told once, whatever is waited for, unless people had a warning."""
     return with_down_told(context, decision)
 
 

@@ -35,6 +35,7 @@ from rekindle.protocol.signals import FaultClass
 MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault: a switch, a file system, a mistake
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
+GIVEN_BACK: Final = timedelta(minutes=2)  # an order to cordon is answered within one
 _ACCUSES_NO_NODE: Final = frozenset(FlightRule)  # a joined verdict keeps the other source's rule
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
@@ -68,12 +69,23 @@ def _to_report_again(incident: Incident, seen: Observation) -> Incident:
 
 
 def _without_those_back(incident: Incident, seen: Observation) -> Incident:
-    """A node is no broken one whose trouble was over before anything was done about it: it was away and is back, or
-    every finding against it holds no more.
+    """A node is no broken one whose trouble is over: it was away and is back, or every finding against it holds no
+    more. One that was reported must be in service again as well.
     """
     bad = incident.resubmission.bad_nodes
-    kept = tuple(bad_node for bad_node in bad if bad_node.is_reported or not _has_recovered(bad_node, incident, seen))
+    kept = tuple(bad_node for bad_node in bad if not _is_over(bad_node, incident, seen))
     return incident if kept == bad else incident.changed(bad_nodes=kept)
+
+
+def _is_over(item: BadNode, incident: Incident, seen: Observation) -> bool:
+    if not _has_recovered(item, incident, seen):
+        return False
+    if not item.is_reported:
+        return True
+    facts = facts_of(item.node, seen)
+    # Its own Incident has given it back; before that was long enough for a cordon, it shows nothing.
+    is_old = item.reported_at is not None and seen.observed_at - item.reported_at >= GIVEN_BACK
+    return is_old and facts is not None and is_in_service(facts)
 
 
 def _has_recovered(item: BadNode, incident: Incident, seen: Observation) -> bool:

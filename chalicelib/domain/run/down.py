@@ -26,15 +26,17 @@ def no_capacity_key(incident: Incident) -> str:
 
 
 def with_down_told(context: RuleContext, decision: Decision) -> Decision:
-    """`decision` with one warning where its run has been down for TOLD_AFTER and no person was told anything yet."""
+    """`decision` with one warning where its run has been down for TOLD_AFTER and no person was warned since."""
     incident = decision.incident
-    if incident.node is not None or incident.tracking.is_warned:
+    if incident.node is not None:
         return decision
     if any(_is_warning(action) for action in decision.actions):
-        return _warned(decision)
+        return _warned(decision, context)
+    since, warned_at = incident.tracking.down_since, incident.tracking.warned_at
+    if since is not None and warned_at is not None and warned_at >= since:
+        return decision
     if any(hold.until is None and hold.guard is not Guard.BACK_OFF for hold in incident.holds):
         return decision  # people hear of what a guard holds back by its own news (guards/holds.py)
-    since = incident.tracking.down_since
     if since is None or context.now - since < TOLD_AFTER or not incident.is_open:
         return decision
     text = f"It has not trained for {span_word(context.now - since)}, and the recovery goes on: {decision.reason}"
@@ -44,7 +46,7 @@ def with_down_told(context: RuleContext, decision: Decision) -> Decision:
         decision = dataclasses.replace(
             decision, incident=incident.changed(told=(*incident.tracking.told, no_capacity_key(incident)))
         )
-    return _warned(dataclasses.replace(decision, actions=(*decision.actions, notice)))
+    return _warned(dataclasses.replace(decision, actions=(*decision.actions, notice)), context)
 
 
 def _is_warning(action: Action) -> bool:
@@ -54,7 +56,7 @@ def _is_warning(action: Action) -> bool:
     return isinstance(action, AskApproval)
 
 
-def _warned(decision: Decision) -> Decision:
+def _warned(decision: Decision, context: RuleContext) -> Decision:
     if not decision.incident.is_open:
         return decision
-    return dataclasses.replace(decision, incident=decision.incident.changed(is_warned=True))
+    return dataclasses.replace(decision, incident=decision.incident.changed(warned_at=context.now))
