@@ -96,6 +96,9 @@ class Ctld:
     def held_unprotected(self) -> tuple[int, ...]:
         return ()
 
+    def refusals_of_copies(self) -> tuple[str, ...]:
+        return ()
+
     def late_copies(self) -> tuple[int, ...]:
         return ()
 

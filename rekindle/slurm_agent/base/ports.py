@@ -122,6 +122,10 @@ class Slurm(Protocol):
         """The jobs that want no protection any more and wait because we hold them."""
         ...
 
+    def refusals_of_copies(self) -> tuple[str, ...]:
+        """What would be refused of copies of the jobs that are followed, one line each; asked of sbatch one by one."""
+        ...
+
     def late_copies(self) -> tuple[int, ...]:
         """Copies that wait beside the one that an order was answered with: slurmctld made them late."""
         ...

@@ -22,6 +22,7 @@ from rekindle.slurm_agent.reading.run import Unreadable
 MAX_VALUE_CHARS: Final = 8192
 VERSION: Final = "(Slurm)"  # ours, beside Slurm's own keys
 STATE: Final = "(state)"
+ASKED_NAME: Final = "(name)"  # as it was submitted, where its name has been changed since
 FRESH: Final = "waiting"  # it has never had nodes: the figures are those that were asked for
 
 
@@ -130,7 +131,7 @@ def differences(
     keys |= hosts.keys()
     was_fresh = {before.get(STATE), copy.get(STATE)} == {FRESH} and not is_resized
     found = []
-    for key in sorted(keys - {VERSION, STATE}):
+    for key in sorted(keys - {VERSION, STATE, ASKED_NAME}):
         old, new, rule = before.get(key, ""), copy.get(key, ""), _RULES.get(key, Rule.SAME)
         if rule is Rule.HOSTS:
             if hosts_of(new) != hosts.get(key, frozenset()):

@@ -29,7 +29,7 @@ from rekindle.slurm_agent.copies.capture import (
     script_of,
     submission_of,
 )
-from rekindle.slurm_agent.copies.compare import differences, hosts_of, shown_of
+from rekindle.slurm_agent.copies.compare import ASKED_NAME, differences, hosts_of, shown_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import script_file
 from rekindle.slurm_agent.reading import comment as comments
@@ -154,7 +154,9 @@ def build_spec(
         },
         left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
         dependency=plain_dependency(job.dependency),
-        shown=shown_of(job, detail, environment.all, version) | {"Partition": options.get("partition") or ""},
+        shown=shown_of(job, detail, environment.all, version)
+        | {"Partition": options.get("partition") or ""}
+        | _asked_name(job, own, given, environment.all or {}),
     )
     try:
         spec.to_json()
@@ -186,6 +188,17 @@ def _options(
     if ours and options.get("exclude"):
         options["exclude"] = without_hosts(options["exclude"] or "", ours.split(","))
     return options
+
+
+def _asked_name(
+    job: Job, own: Mapping[str, str | None], line: Mapping[str, str | None] | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The name that the job was submitted with, where it has another one now; nothing where that is not known."""
+    if line is None or "wrap" in line:
+        return {}
+    script = job.command.partition(" ")[0].rpartition("/")[2]
+    asked = line.get("job-name") or environment.get("SBATCH_JOB_NAME") or own.get("job-name") or script
+    return {ASKED_NAME: asked} if asked not in ("", "(null)", job.name) else {}
 
 
 def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) -> list[str]:
@@ -265,12 +278,8 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
 
 
-def submit(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str, str]) -> int:
-    """sbatch --hold, as the job's user; the new job's id. `secrets` are variables that the spec leaves out.
-
-    Raises: SlurmError.
-
-    It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
+def _sbatch(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[str, str], *more: str) -> str:
+    """It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), because the agent's were not asked for.
     """
     who, _ = _whom(spec)
@@ -281,12 +290,25 @@ def submit(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str,
     where = submitted_from(spec)
     with script_file(spec.script, who, order.new_attempt or "") as script:
         args = sbatch_arguments(spec, order, script, names)
-        args[0] = runner.where(args[0])
-        printed = runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
+        args[:1] = [runner.where(args[0]), *more]
+        return runner.change([runner.where("env"), f"--chdir={where}", *args], environ=environment, who=who, cwd="/")
+
+
+def submit(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str, str]) -> int:
+    """sbatch --hold, as the job's user; the new job's id. `secrets` are variables that the spec leaves out.
+
+    Raises: SlurmError.
+    """
+    printed = _sbatch(runner, spec, order, secrets)
     number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
     if not text.is_number(number):
         raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
     return int(number)
+
+
+def would_take(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str, str]) -> None:
+    """sbatch --test-only: nothing is submitted. Raises: SlurmError; SlurmRefused where it would not be taken."""
+    _sbatch(runner, spec, order, secrets, "--test-only")
 
 
 def submitted_from(spec: JobSpec) -> str:

@@ -94,6 +94,10 @@ class OrderDispatcher:
             self._reread.ask()
         return tuple(problems)
 
+    def refusals_of_copies(self) -> tuple[str, ...]:
+        """See `ports.Slurm`."""
+        return self._slurm.refusals_of_copies()
+
     def has_forgotten(self, order: Order) -> bool:
         """slurmctld came back with a state from before it let this order's new start go, as of the last reading. A hold
         by a person has a reason of its own.

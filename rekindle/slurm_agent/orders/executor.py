@@ -129,6 +129,7 @@ class OrderExecutor:
         """Carry out all that is due. Seconds until more is due; None: nothing is open."""
         if self._holding is None or self._holding.left_s() > 0:
             self._problems.set("held", self._dispatcher.release_and_cancel())
+            self._problems.set("copies", self._dispatcher.refusals_of_copies())
         if not self._clock.is_sure():  # what is late, and what is due, cannot be told until AWS has answered
             return UNSURE_S if self._journal.open() else None
         self._let_go_again()

@@ -67,6 +67,7 @@ def build(ground: AgentContext) -> Parts:
         held_unprotected=watch.held_unprotected,
         late_copies=watch.late_copies,
         start=watch.start,
+        followed=watch.followed,
         spec=watch.spec,
         deliver=relay.deliver,
         files=files,

@@ -31,6 +31,7 @@ from rekindle.slurm_agent.base.ports import (
 )
 from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import (
     excluded_by,
@@ -81,6 +82,7 @@ class Commands:
         held_unprotected: Callable[[], tuple[int, ...]] = tuple,
         late_copies: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
+        followed: Callable[[], tuple[AttemptDoc, ...]] = tuple,
         deliver: Callable[[int], None] = lambda _: None,
         spec: Callable[[str], JobSpec | None] = lambda _: None,
         files: UserFiles | None = None,
@@ -95,6 +97,7 @@ class Commands:
             spec=spec,
             files=self._files,
         )
+        self._rehearsals = Rehearsals(runner=runner, jobs=followed, spec=spec, prepared=self._prepared, now=now)
         self._deliver = deliver
         self._cluster = cluster
         self._runner = runner
@@ -207,6 +210,9 @@ class Commands:
     def late_copies(self) -> tuple[int, ...]:
         return self._late_copies()
 
+    def refusals_of_copies(self) -> tuple[str, ...]:
+        return self._rehearsals.lines()
+
     # ---- jobs
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
@@ -293,14 +299,14 @@ class Commands:
         return excluding_none_of(self._gone(excluded_by(spec, order)), spec, order)
 
     def submit(self, spec: JobSpec, order: Order) -> int:
-        self._check_user(spec, order)
         spec, order = self._there(spec, order)
+        return submit(self._runner, spec, order, secrets=self._prepared(spec, order))
+
+    def _prepared(self, spec: JobSpec, order: Order) -> Mapping[str, str]:
+        """The variables that the spec leaves out. Raises: SlurmRefused, SlurmUnavailable: sbatch cannot be called."""
+        self._check_user(spec, order)
         for what, path in (("SLURM_SUBMIT_DIR", submitted_from(spec)), ("WorkDir", spec.workdir)):
             self._check_folder(what, path, spec, order)
-        return submit(self._runner, spec, order, secrets=self._secrets(spec, order))
-
-    def _secrets(self, spec: JobSpec, order: Order) -> Mapping[str, str]:
-        """Raises: SlurmRefused, SlurmUnavailable."""
         old = self._old(spec, order)
         whole = environment_of(self._settings().state_location, old).all if old is not None else None
         return secrets_of(spec, whole, self._files)

@@ -154,6 +154,10 @@ class Watch:
         """See `ports.Slurm`, as of the last reading."""
         return tuple(sorted(self._held.to_release))
 
+    def followed(self) -> tuple[AttemptDoc, ...]:
+        """The starts that were not over at the last reading, or are still shown."""
+        return tuple(self._held.docs.values())
+
     def late_copies(self) -> tuple[int, ...]:
         """See `ports.Slurm`, as of the last reading."""
         return tuple(sorted(self._held.late_copies))
