@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Rekindle(MonitorDriver):
     accelerator: after `prepare`. folder: where checkpoints go, as `step-<number>`. optimizer: as `prepare` returned it,
     for the metric `lr`. more: further arguments of `rekindle.monitor.start`. With `automatic_checkpoint_naming`
     Accelerate continues naming, counting and deleting what the script saves by `save_state`; what is saved here has
-    names of its own, and no `total_limit`.
+    names of its own, and no `total_limit`. Under FSDP it is sharded, whatever the plugin's `state_dict_type` is.
 
     Raises: ValueError where `folder` is the one in which Accelerate deletes old checkpoints.
     """
@@ -58,7 +59,8 @@ class Rekindle(MonitorDriver):
         """Load this attempt's resume point (or `path`); returns its step, 0 for a fresh run."""
         source = path if path is not None else self.monitor.resume_path
         if source is not None:
-            self._accelerator.load_state(os.fspath(source))
+            with self._sharded(is_so=any(Path(source).glob("pytorch_model_fsdp*/.metadata"))):
+                self._accelerator.load_state(os.fspath(source))
         return self._position.step
 
     def steps(self, loader: Any, last: int) -> Iterator[tuple[int, Any]]:
@@ -98,9 +100,30 @@ class Rekindle(MonitorDriver):
         before = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False  # it would ignore `path`
         try:
-            self._accelerator.save_state(os.fspath(path))
+            with self._sharded():
+                self._accelerator.save_state(os.fspath(path))
         finally:
             project.automatic_checkpoint_naming, project.iteration = before
+
+    @contextmanager
+    def _sharded(self, *, is_so: bool = True) -> Iterator[None]:
+        """FSDP's state dicts are sharded in here, so that all ranks of a save learn of a write that fails on one.
+
+        Of a full one rank 0 alone writes, and the others, which gather the optimizer's state by then, wait for it.
+        """
+        plugin: Any = getattr(self._accelerator.state, "fsdp_plugin", None)
+        if plugin is None or not is_so:
+            yield
+            return
+        names = ("state_dict_type", "state_dict_config", "optim_state_dict_config")
+        before = {name: getattr(plugin, name) for name in names}
+        plugin.state_dict_config = plugin.optim_state_dict_config = None  # of the type that it has
+        plugin.set_state_dict_type("SHARDED_STATE_DICT")
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(plugin, name, value)
 
     def _has_updated(self) -> bool:
         return bool(self._accelerator.sync_gradients)

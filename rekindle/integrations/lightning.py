@@ -16,8 +16,9 @@ from lightning.pytorch.plugins import CheckpointIO
 
 from rekindle.integrations.lightning_hooks import LightningHooks, WatchedWrites
 from rekindle.integrations.resume import resume_path
+from rekindle.integrations.sampler import ResumableSampler
 
-__all__ = ["RekindleCallback", "resume_path"]
+__all__ = ["RekindleCallback", "ResumableSampler", "resume_path"]
 
 
 class _Writes(WatchedWrites, CheckpointIO):

@@ -70,6 +70,38 @@ def test_a_disk_that_fills_in_the_middle_of_an_emergency_save_does_not_end_the_r
     assert leftovers(attempt) == []
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_a_disk_that_fills_in_the_middle_of_a_save_under_fsdp_does_not_end_the_run(
+    kind: str, rank: int, launch: Launcher
+) -> None:
+    steps, more = 40, {"width": 4096, "fsdp": kind}
+    undisturbed = launch.undisturbed("accelerate", world=2, steps=steps, **more)
+    attempt = launch(
+        "accelerate", "full", world=2, steps=steps, pace_s=0.2, full=[rank, 2, steps], full_kb=100, saves=False, **more
+    )
+    assert attempt.ask().outcome is ReplyOutcome.CANNOT
+    attempt.hurry()
+    attempt.until("the end of the full disk", lambda: attempt.step() > 30)
+    assert attempt.ended() == undisturbed
+    assert attempt.manifests(SaveKind.EMERGENCY) == {}
+
+
+@pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_a_checkpoint_under_fsdp_is_resumed_from_whatever_the_plugin_would_write(kind: str, launch: Launcher) -> None:
+    steps = 40
+    undisturbed = launch.undisturbed("accelerate", world=2, steps=steps, fsdp=kind)
+    attempt = launch("accelerate", "sharded", world=2, steps=steps, pace_s=0.2, fsdp=kind)
+    reply = attempt.ask()
+    attempt.hurry()
+    assert reply.outcome is ReplyOutcome.SAVED, reply
+    assert attempt.ended() == undisturbed
+    [saved] = attempt.manifests(SaveKind.EMERGENCY).values()
+    check_files(attempt.home, saved)
+    resumed = launch("accelerate", "sharded", world=2, number=2, steps=steps, fsdp=kind, resume=plan(saved))
+    assert resumed.ended() == undisturbed
+
+
 @pytest.mark.parametrize(("framework", "rank"), WRITERS)
 def test_a_save_of_the_scripts_own_that_fails_on_one_rank_raises_on_all_with_the_reason(
     framework: str, rank: int, launch: Launcher

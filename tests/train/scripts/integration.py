@@ -3,8 +3,9 @@
 SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
 accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above full_kb,
 until `hurry` too); width (of the network); catches (whether the script catches what its own saves raise); odd
-(DeepSpeed: a rank whose state cannot be saved); saves (Lightning: whether there is a ModelCheckpoint); attaches (the
-Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
+(DeepSpeed: a rank whose state cannot be saved); fsdp (Accelerate: the type of its state dicts); saves (Lightning:
+whether there is a ModelCheckpoint); attaches (the Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond
+it fails as on a full disk.
 
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
@@ -83,8 +84,21 @@ def network() -> nn.Module:
 def weights_of(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(model.state_dict().items()):
+        value = getattr(value, "full_tensor", lambda value=value: value)()
         digest.update(name.encode() + value.detach().contiguous().numpy().tobytes())
     return digest.hexdigest()
+
+
+def shard(accelerator: Any, state_dict_type: str) -> None:
+    """FSDP2, which Accelerate itself chooses where there is an accelerator only."""
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    from accelerate.utils import DistributedType
+
+    accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, state_dict_type=state_dict_type, cpu_ram_efficient_loading=False
+    )
+    accelerator.state.distributed_type = DistributedType.FSDP
+    Accelerator.distributed_type = property(lambda _: DistributedType.FSDP)  # type: ignore[assignment]
 
 
 def accelerate() -> None:
@@ -94,6 +108,8 @@ def accelerate() -> None:
 
     config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
     accelerator = Accelerator(cpu=True, dataloader_config=config, gradient_accumulation_steps=ACCUMULATE)
+    if SPEC.get("fsdp"):
+        shard(accelerator, SPEC["fsdp"])
     model = network()
     torch.manual_seed(1000 + accelerator.process_index)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
