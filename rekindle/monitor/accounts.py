@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from rekindle.detectors.nonfinite import classify
 from rekindle.detectors.points import Health, Severity, Verdict
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.loss.judge import Judge, number, plain
@@ -19,50 +18,32 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.saving.saved import SaveJob
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport
-from rekindle.protocol.run_links import Links
 from rekindle.protocol.signals import EventType
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Called on the background threads."""
+    """Called on the background threads. hears: the signals that the heartbeat says are heard."""
 
-    def __init__(
-        self,
-        *,
-        identity: Identity,
-        state: RunState,
-        stall: StallWatch,
-        losses: Losses,
-        judge: Judge,
-        seat: JudgingRank,
-        clock: Clock,
-        voice: BusEvents,
-        outbox: Outbox,
-        hears: Callable[[], str] = str,
-        links: Links = (),
-    ) -> None:
-        self._identity = identity
-        self._state = state
-        self._stall = stall
-        self._losses = losses
-        self._judge = judge
-        self._seat = seat
-        self._clock = clock
-        self._voice = voice
-        self._outbox = outbox
-        self._hears = hears
-        self._links = links
+    run: Run
+    stall: StallWatch
+    losses: Losses
+    judge: Judge
+    seat: JudgingRank
+    voice: BusEvents
+    outbox: Outbox
+    hears: Callable[[], str]
 
     def heartbeat(self) -> Heartbeat:
-        state, identity = self._state, self._identity
-        remote = None if self._seat.is_mine else self._seat.remote
-        news = self._judge.news if remote is None else remote.news
+        state, identity = self.run.state, self.run.identity
+        remote = None if self.seat.is_mine else self.seat.remote
+        news = self.judge.news if remote is None else remote.news
         loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
         health, onset = news.health, news.onset_step
-        fallen = self._losses.scale.no_update_since
+        fallen = self.losses.scale.no_update_since
         if fallen is not None and loss_state is LossState.FINITE:  # the loss is a number, and nothing is learnt from it
             loss, loss_state, health, onset = None, LossState.INF, Health.NON_FINITE, fallen
-        phase = RunPhase.STALLED if self._stall.is_stalled else self._stall.phase
+        phase = RunPhase.STALLED if self.stall.is_stalled else self.stall.phase
         return Heartbeat(
             job_id=identity.job_id,
             attempt=identity.attempt,
@@ -75,74 +56,70 @@ class Accounts:
             step_s_median=state.step_s,
             rank=identity.rank,
             world_size=identity.world_size,
-            at=self._clock.now(),
+            at=self.run.clock.now(),
             loss_health=health.value,
             onset_step=onset,
             healed_step=news.healed_step,
             loss_baseline=news.baseline,
             judged_step=news.judged_step,
-            hears="" if state.is_finished else self._hears(),
-            links=self._links,
+            hears="" if state.is_finished else self.hears(),
+            links=self.run.config.links,
             is_last=state.is_finished,
             life=identity.life,
             died_of=state.died_of[:128],
         )
 
     def position(self) -> str:
-        step = self._state.step
-        silent_s = self._clock.monotonic() - self._stall.marked_at
+        step = self.run.state.step
+        silent_s = self.run.clock.monotonic() - self.stall.marked_at
         where = "before the first step" if step is None else f"after step {step}"
-        what = "is stuck" if self._stall.is_stalled else "did not get to a save in time"
-        return f"the training thread {what}: in {self._stall.phase}, {silent_s:.1f} s {where}"
+        what = "is stuck" if self.stall.is_stalled else "did not get to a save in time"
+        return f"the training thread {what}: in {self.stall.phase}, {silent_s:.1f} s {where}"
 
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
         """As of now, for the sealing thread: waits until the loss of the saved step is read, within bounds.
 
         A loss that was read since the save may have shown that its weights are poisoned.
         """
-        self._losses.settle(SETTLE_S)
-        remote = None if self._seat.is_mine else self._seat.remote
+        self.losses.settle(SETTLE_S)
+        remote = None if self.seat.is_mine else self.seat.remote
         is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= job.step + 1
-        poisoned = job.poisoned or is_bad_elsewhere or self._state.may_be_poisoned_at(job.step)
-        loss = self._state.loss_at(job.step)  # of exactly that step; unknown rather than an older one
+        poisoned = job.poisoned or is_bad_elsewhere or self.run.state.may_be_poisoned_at(job.step)
+        loss = self.run.state.loss_at(job.step)  # of exactly that step; unknown rather than an older one
         return Manifest(
-            job_id=self._identity.job_id,
-            attempt=self._identity.attempt,
-            attempt_number=self._identity.attempt_number,
+            job_id=self.run.identity.job_id,
+            attempt=self.run.identity.attempt,
+            attempt_number=self.run.identity.attempt_number,
             step=job.step,
             kind=job.kind,
             request_id=job.request_id,
             root=root,
             files=files,
-            world_size=self._identity.world_size,
+            world_size=self.run.identity.world_size,
             data=job.result.data,
             loss=loss if classify(loss) is LossState.FINITE and not poisoned else None,
             poisoned=poisoned,
-            life=self._identity.life,
+            life=self.run.identity.life,
             saved_at=job.saved_at,
         )
 
-    @property
-    def has_other_ranks(self) -> bool:
-        return self._identity.world_size > 1
-
     def on_reply(self, reply: CheckpointReply) -> None:
-        self._voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
+        self.voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
 
     def on_superseded(self, by: str | None) -> None:
         if by is None:
             logger.warning("This attempt may save again: the fence names it now")
-            self._outbox.unmute_metrics()
+            self.outbox.unmute_metrics()
             return
         logger.warning("This attempt was superseded by %s: its checkpoints no longer count, the run should end", by)
-        self._outbox.mute_metrics()
-        self._voice.push(EventType.FINISHED, why=f"superseded by {by}", superseded_by=by)
+        self.outbox.mute_metrics()
+        self.voice.push(EventType.FINISHED, why=f"superseded by {by}", superseded_by=by)
 
     def on_lost(self, to: str) -> None:
         """A newer life of this attempt holds the run."""
         logger.warning("This process was superseded by %s: its checkpoints no longer count, it should end", to)
-        self._outbox.mute_metrics()
-        self._voice.push(EventType.FINISHED, why=f"superseded by {to}")
+        self.outbox.mute_metrics()
+        self.voice.push(EventType.FINISHED, why=f"superseded by {to}")
 
     def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
         if verdict.severity is not Severity.ACT:
@@ -150,7 +127,7 @@ class Accounts:
         evidence = plain(verdict.evidence)
         rank = evidence.get("rank")
         report = paces.get(rank) if isinstance(rank, int) else None
-        self._voice.push(
+        self.voice.push(
             EventType.STRAGGLER,
             at_step=verdict.step,
             straggler=report.rank if report is not None else None,

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.guard import must_pass
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import OWN_PREFIX
-from rekindle.monitor.base.state import RunState
-from rekindle.monitor.base.trouble import Trouble, logger
+from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.link import ServiceLink
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.requests import Requests
@@ -45,14 +44,12 @@ class Saver:
 
     def __init__(
         self,
+        run: Run,
         *,
         save: SaveFunction | None,
         saves_alone: bool,
         agreement: Agreement,
         requests: Requests,
-        state: RunState,
-        clock: Clock,
-        trouble: Trouble,
         voice: BusEvents,
         settle: Callable[[float], bool],
     ) -> None:
@@ -60,11 +57,9 @@ class Saver:
         self._save = save
         self._saves_alone = saves_alone
         self._agreement = agreement
-        self._is_first_rank = agreement.rank == 0
+        self._is_first_rank = run.is_first
         self._requests = requests
-        self._state = state
-        self._clock = clock
-        self._trouble = trouble
+        self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
         self._voice = voice
         self._settle = settle
         self._under_way: dict[int, _RunningSave] = {}  # by the plan's number

@@ -7,18 +7,14 @@ import time
 from collections.abc import Callable
 
 from rekindle.monitor.accounts import Accounts
-from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.settings import Config
-from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.timed import TimedBox
 from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
-from rekindle.monitor.saving.saved import SaveJob, Upload
+from rekindle.monitor.saving.saved import Upload
 from rekindle.monitor.saving.seal import Sealer
 from rekindle.protocol.mailbox import ReplyOutcome, parse_key
 
@@ -35,79 +31,56 @@ class ServiceLink:
 
     def __init__(
         self,
+        run: Run,
         *,
         box: Box,
-        job_id: str,
-        attempt: str,
-        config: Config,
         requests: Requests,
         accounts: Accounts,
-        clients: Clients,
-        clock: Clock,
-        trouble: Trouble,
         upload: Upload | None,
         on_failed: Callable[[int, str], None],
-        is_saving: Callable[[], bool] = lambda: False,
-        is_stuck: Callable[[], bool] = lambda: False,
-        hold: Callable[[Box], bool] = lambda _: True,
-        is_contested: Callable[[], bool] = lambda: False,
-        counts: OwnCounts | None = None,
+        is_saving: Callable[[], bool],
+        is_stuck: Callable[[], bool],
+        hold: Callable[[Box], bool],
+        counts: OwnCounts,
     ) -> None:
-        """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`.
-        is_contested: it is not settled yet that the run is this process's. counts: see `Sealer`.
-        """
+        """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`; counts: `Sealer`."""
         self._box = box = TimedBox(box)
         self._requests = requests
-        self._is_contested = is_contested
-        self._trouble = trouble
+        self._holding = run.identity.holding
+        self._trouble = run.trouble
         self._settled = threading.Condition()
         self.mail = Mail(
+            run,
             box=box,
             requests=requests,
-            clock=clock,
-            trouble=trouble,
-            config=config,
-            job_id=job_id,
-            attempt=attempt,
             heartbeat=accounts.heartbeat,
             position=accounts.position,
             is_stuck=is_stuck,
             hold=lambda: hold(box),
             on_superseded=accounts.on_superseded,
             on_reply=accounts.on_reply,
+            on_turn=self._notify,
         )
         self._hasher = Hasher(
+            run,
             box=box,
-            clock=clock,
-            trouble=trouble,
             is_busy=lambda: is_saving() or not self._sealer.is_idle or bool(requests.owed()),
             on_damaged=on_failed,
         )
         self._sealer = Sealer(
+            run,
             box=box,
             mail=self.mail,
             requests=requests,
-            clients=clients,
-            trouble=trouble,
             hasher=self._hasher,
             manifest_of=accounts.manifest,
             counts=counts,
             upload=upload,
-            clock=clock,
-            has_others=accounts.has_other_ranks,
             on_failed=on_failed,
-            on_done=self._sealed,
+            on_done=self._notify,
         )
-        self._mailing = Worker("mail", self._mail_turn, trouble, is_done=lambda: self.mail.has_sent_all)
-        self._sealing = Worker("seal", self._seal_turn, trouble, is_done=lambda: self._sealer.is_idle)
-        self._hashing = Worker("hash", self._hasher.turn, trouble)
-        self.mail.wakes(self._mailing.wake)
-        self.workers = (self._mailing, self._sealing, self._hashing)
-
-    def submit(self, job: SaveJob) -> None:
-        """Have a finished save measured, sealed and answered for. Never waits."""
-        self._sealer.submit(job)
-        self._sealing.wake()
+        self.workers = (self.mail.worker, self._sealer.worker, self._hasher.worker)
+        self.submit = self._sealer.submit  # a finished save, to be measured, sealed and answered for; never waits
 
     def check_resumed(self, manifest_uri: str | None, path: str | None) -> None:
         """Compare what this run resumed from with its hashes, in the background. Never waits.
@@ -117,7 +90,6 @@ class ServiceLink:
         key = None if manifest_uri is None else parse_key(manifest_uri.partition("://")[2] or manifest_uri)
         if key is not None and key.step is not None and path is not None:
             self._hasher.check(key, path)
-            self._hashing.wake()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all saves are sealed and all replies written; whether that was so in time. Not for hashes."""
@@ -132,16 +104,15 @@ class ServiceLink:
         last one needed.
         """
         self._hasher.stop()
-        self._hashing.stop()
         left_s = until - time.monotonic()
         is_settled = self._await_emergency(until, grace_until)
         if not is_settled:
             self._trouble.once("emergency_lost", "A checkpoint could not be sealed before the run ended")
         until = max(until, time.monotonic() + max(0.0, min(left_s, 1.0))) if is_settled else until
-        self._sealing.end(until)
+        self._sealer.worker.end(until)
         for request in self._requests.owed():
             self.mail.answer(request, ReplyOutcome.CANNOT, f"the run ended: {why}", step=step)
-        self._mailing.end(until)
+        self.mail.worker.end(until)
 
     def _await_emergency(self, until: float, grace_until: float) -> bool:
         with self._settled:
@@ -157,21 +128,8 @@ class ServiceLink:
         return self._box.is_slow
 
     def _is_emergency_over(self) -> bool:
-        is_settled = self._sealer.is_idle or not self._is_contested()
+        is_settled = self._sealer.is_idle or not self._holding.is_open
         return not self._sealer.has_urgent and not self.mail.has_saved_to_tell and is_settled
-
-    def _mail_turn(self) -> float:
-        wait_s = self.mail.turn(is_last=self._mailing.is_stopping)
-        self._notify()
-        return wait_s
-
-    def _seal_turn(self) -> float:
-        return self._sealer.turn()
-
-    def _sealed(self) -> None:
-        if self._hasher.has_work:
-            self._hashing.wake()
-        self._notify()
 
     def _notify(self) -> None:
         with self._settled:

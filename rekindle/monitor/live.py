@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -35,15 +34,12 @@ from rekindle.detectors.pace import StragglerWatch
 from rekindle.monitor import lifetime
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.arguments import reason_text, seconds, step_number, timeout
-from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.compiler import hide_from_compiler
 from rekindle.monitor.base.guard import guarded, must_pass
-from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.metrics import Sample
-from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks, stack_of
-from rekindle.monitor.base.state import BadStretch, RunState
+from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import collect
 from rekindle.monitor.base.worker import Latch, Worker
@@ -86,7 +82,6 @@ LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the ot
 EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
 QUIET_S = 1.0  # without a step, from when on it is worth looking why
-HOLD_LOOK_S = 0.3  # while another process may hold the run
 
 
 class LiveMonitor(Monitor):
@@ -95,10 +90,9 @@ class LiveMonitor(Monitor):
     def __init__(
         self,
         *,
-        identity: Identity,
+        run: Run,
         hold: Hold,
         resume: ResumePlan,
-        config: Config,
         save: SaveFunction | None,
         saves_alone: bool,
         exchange: Callable[[], Exchange | None],
@@ -107,185 +101,117 @@ class LiveMonitor(Monitor):
         upload: Upload | None,
         bus: str | None,
         sends_metrics: bool,
-        clients: Clients,
-        clock: Clock,
         loss_kind: LossKind = LossKind.AUTO,
         on_event: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
-        self.identity, self._hold = identity, hold
-        self._config = config
-        self._clock = clock
-        trouble = self._trouble
+        self._run, self._hold = run, hold
+        self.identity, self._clock, self._trouble = run.identity, run.clock, run.trouble
+        self._state = run.state
         self._has_save, self._saves_alone = save is not None, saves_alone
         self._ending_thread: int | None = None
         self._has_ended = Latch()
         self._is_abandoned = False
         self._training_thread = threading.get_ident()
         self._end_collectives = end_collectives
-        self._state = state = RunState()
-        self._stall = StallWatch(config.limits(), now=clock.monotonic())
+        self._stall = StallWatch(run.config.limits(), now=run.clock.monotonic())
         self._stopping = Stopping(
-            state=state,
+            run,
             stall=self._stall,
-            clock=clock,
-            trouble=trouble,
-            grace_s=config.term_grace_s,
             can_save=self._can_save,
             is_sealed=lambda: self._link is None or self._link.flush(0.0),
             write_stacks=self._tell_stacks,
         )
-        is_first = identity.rank == 0
-        self._requests = Requests(
-            job_id=identity.job_id, attempt=identity.attempt, attempt_number=identity.attempt_number
-        )
-        self._outbox = Outbox(
-            clients=clients,
-            clock=clock,
-            trouble=trouble,
-            bus=bus,
-            sends_metrics=sends_metrics,
-            is_first_rank=is_first,
-            dimensions={"JobId": identity.job_id},
-            metrics_s=config.metrics_s,
-            on_event=on_event,
-        )
-        self._events = Worker("events", self._events_turn, trouble, is_done=lambda: self._outbox.has_sent_events)
-        self._metrics = Worker("metrics", self._metrics_turn, trouble, is_done=lambda: self._outbox.has_sent_metrics)
-        self._voice = BusEvents(
-            identity=identity, state=state, clock=clock, outbox=self._outbox, wake=self._events.wake
-        )
+        self._requests = Requests(run.identity)
+        self._outbox = Outbox(run, bus=bus, sends_metrics=sends_metrics, on_event=on_event)
+        self._voice = BusEvents(run, self._outbox)
+        abandon_s = run.config.abandon_s
         self._agreement = Agreement(
-            rank=identity.rank,
-            world_size=identity.world_size,
+            rank=run.identity.rank,
+            world_size=run.identity.world_size,
             wish=self._wish,
             take=self._take_wish,
-            step_s=lambda: state.step_s,
-            clock=clock,
-            bounds=Bounds(stuck_s=config.abandon_s, enter_s=config.abandon_s, lifeless_s=2 * config.abandon_s),
+            step_s=lambda: run.state.step_s,
+            clock=run.clock,
+            bounds=Bounds(stuck_s=abandon_s, enter_s=abandon_s, lifeless_s=2 * abandon_s),
         )
         self._saver = Saver(
+            run,
             save=save,
             saves_alone=saves_alone,
             agreement=self._agreement,
             requests=self._requests,
-            state=state,
-            clock=clock,
-            trouble=trouble,
             voice=self._voice,
             settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
-        self._seat = JudgingRank(
-            rank=identity.rank,
-            world_size=identity.world_size,
-            state=state,
-            clock=clock,
-            trouble=trouble,
-            publish_s=config.heartbeat_s,
-            news=lambda: self._judge.news,
-            on_news=self._heartbeat_soon,
-        )
+        self._seat = JudgingRank(run, news=lambda: self._judge.news, on_news=self._heartbeat_soon)
         self._judge = Judge(
             may_judge=lambda: self._seat.may_judge,
             may_speak=lambda: self._seat.is_mine,
-            has_pace=is_first,
+            has_pace=run.is_first,
             voice=self._voice,
             on_news=self._loss_news,
             loss_kind=loss_kind,
         )
-        self._losses = Losses(
-            state=state,
-            judge=self._judge,
-            judge_s=config.judge_s,
-            trouble=trouble,
-            forward=self._forward,
-            on_bad=self._on_bad,
-            wake=self._read_later,
-        )
-        self._later = Worker("late", self._losses.turn, trouble)
-        self._has_later = False
-        self._recorder = FlightRecorder(trouble)
+        self._losses = Losses(run, judge=self._judge, forward=self._forward, on_bad=self._on_bad)
+        self._recorder = FlightRecorder(run.trouble)
         self._watchdog = Watchdog(
+            run,
             stall=self._stall,
-            state=state,
-            clock=clock,
-            watch_s=config.watch_s,
             voice=self._voice,
-            rank=identity.rank,
             on_stall=self._heartbeat_soon,
             busy=self._busy,
             recorder=self._recorder,
         )
-        self._watcher = Worker("watch", self._watchdog.turn, trouble)
-        self._workers = [self._watcher]
-        if bus is not None or on_event is not None:
-            self._workers.append(self._events)
-        if sends_metrics:
-            self._workers.append(self._metrics)
-        self._phases = RunPhases(rank=identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=clock)
-        self._negotiation: Negotiation | None = None
-        if identity.world_size > 1:
-            self._negotiate(exchange)
+        self._watcher = Worker("watch", self._watchdog.turn, run.trouble)
+        self._workers = [self._watcher, *self._outbox.workers]
+        self._phases = RunPhases(rank=run.identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=run.clock)
+        self._negotiation = self._negotiate(exchange) if run.identity.world_size > 1 else None
         self._accounts = Accounts(
-            identity=identity,
-            state=state,
+            run=run,
             stall=self._stall,
             losses=self._losses,
             judge=self._judge,
             seat=self._seat,
-            clock=clock,
             voice=self._voice,
             outbox=self._outbox,
             hears=self._hears,
-            links=config.links,
         )
         self._link: ServiceLink | None = None
         self._reporter: Reporter | None = None
         if box is not None:
-            self._open(box, clients, upload)
+            self._open(box, upload)
 
-    def _open(self, box: Box, clients: Clients, upload: Upload | None) -> None:
-        self._reporter = self._watchdog.reporter = reporter = Reporter(
+    def _open(self, box: Box, upload: Upload | None) -> None:
+        self._reporter = self._watchdog.reporter = Reporter(
+            self._run,
             box=box,
-            identity=self.identity,
-            state=self._state,
-            clock=self._clock,
-            trouble=self._trouble,
-            pace_s=self._config.pace_s,
             phase=lambda: self._stall.phase.value,
-            stragglers=StragglerWatch() if self.identity.rank == 0 else None,
+            stragglers=StragglerWatch() if self._run.is_first else None,
             on_straggler=self._accounts.on_straggler,
         )
-        self._reporting = Worker("report", self._report_turn, self._trouble, is_done=lambda: reporter.has_written_all)
-        reporter.wakes(self._reporting.wake)
-        self._workers.append(self._reporting)
-        if self.identity.rank != 0:  # one reader and writer per attempt; the others learn in `_agree`
+        self._workers.append(self._reporter.worker)
+        if not self._run.is_first:  # one reader and writer per attempt; the others learn in `_agree`
             return
         self._link = self._saver.link = ServiceLink(
+            self._run,
             box=box,
-            job_id=self.identity.job_id,
-            attempt=self.identity.attempt,
-            config=self._config,
             requests=self._requests,
             accounts=self._accounts,
             counts=OwnCounts(
                 sum(window.to_step - window.from_step for window in self.resume.skip),
                 lambda: counts_of(self.resume, box, self._local_path),
             ),
-            clients=clients,
-            clock=self._clock,
-            trouble=self._trouble,
             upload=upload,
             on_failed=self._saver.failed,
             is_saving=lambda: self._stall.phase is RunPhase.SAVING,
             is_stuck=lambda: self._stall.is_stalled,
             hold=self._holds,
-            is_contested=lambda: self._hold.is_open,
         )
         self._link.check_resumed(self.resume.manifest_uri, self._local_path)
         self._workers += self._link.workers
 
-    def _negotiate(self, exchange: Callable[[], Exchange | None]) -> None:
+    def _negotiate(self, exchange: Callable[[], Exchange | None]) -> Negotiation:
         saver = self._saver
         hooks = Hooks(
             objection=saver.objection,
@@ -297,15 +223,14 @@ class LiveMonitor(Monitor):
             agreement=self._agreement,
             hooks=hooks,
             step_s=lambda: self._state.slow_step_s,
-            session=secrets.token_hex(8),
             clock=self._clock,
             trouble=self._trouble,
         )
-        self._negotiation = negotiation = Negotiation(
+        negotiation = Negotiation(
             agreement=self._agreement,
             open_exchange=exchange,
             resume_step=self.resume.step,
-            leader=leader if self.identity.rank == 0 else None,
+            leader=leader if self._run.is_first else None,
             seat=self._seat,
             abandoned=self._abandoned,
             is_waiting=self._is_waiting,
@@ -313,9 +238,8 @@ class LiveMonitor(Monitor):
             clock=self._clock,
             trouble=self._trouble,
         )
-        self._agreeing = Worker("agree", negotiation.turn, self._trouble, is_done=lambda: negotiation.has_left)
-        self._agreement.set_wake(self._agreeing.wake)
-        self._workers.append(self._agreeing)
+        self._workers.append(negotiation.worker)
+        return negotiation
 
     def begin(
         self,
@@ -342,7 +266,7 @@ class LiveMonitor(Monitor):
             raise
         may_be_asked = may_be_asked and self._reporter is not None
         self._stopping.begin(signals, wishes, env=env, may_be_asked=may_be_asked)
-        if self.identity.rank == 0:
+        if self._run.is_first:
             reached = self._hold.reached
             self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step, reached=reached)
         atexit.register(self._at_exit)
@@ -506,14 +430,7 @@ class LiveMonitor(Monitor):
     @guarded("phase", asleep=nullcontext, failed=nullcontext)
     def phase(self, name: str) -> AbstractContextManager[None]:
         collect()
-        return Phase(
-            name,
-            stall=self._stall,
-            state=self._state,
-            clock=self._clock,
-            trouble=self._trouble,
-            on_resumed=self._resumed,
-        )
+        return Phase(self._run, name, stall=self._stall, on_resumed=self._resumed)
 
     @guarded("alive", asleep=None)
     def alive(self) -> None:
@@ -590,8 +507,7 @@ class LiveMonitor(Monitor):
         try:
             self._end(reason_text(why), until)
         finally:
-            for worker in self._workers:  # where `_end` failed half-way, none may report on as if the run were alive
-                worker.stop()
+            self._stop_workers()  # where `_end` failed half-way, none may report on as if the run were alive
             self._is_asleep = True
             self._has_ended.open()
             lifetime.unregister(self)
@@ -602,10 +518,7 @@ class LiveMonitor(Monitor):
         self._watcher.stop()
         grace_until = until if self._link is not None and self._link.is_slow else until + EMERGENCY_GRACE_S
         self._saver.ended()
-        if self._has_later:
-            soon = min(until, time.monotonic() + LATE_S)
-            self._losses.settle(soon - time.monotonic())
-            self._later.end(soon)
+        self._losses.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._tell_bad_stretch(stretch)
         if self._negotiation is not None:
@@ -614,17 +527,18 @@ class LiveMonitor(Monitor):
             self._seat.publish()
             self._negotiation.end()
             is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
-            self._agreeing.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
+            self._negotiation.worker.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
         if self._link is not None:
             self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:
-            self._reporting.end(until)
-        if self.identity.rank == 0:
+            self._reporter.worker.end(until)
+        if self._run.is_first:
             self._voice.push(EventType.FINISHED, why=why)
-        self._events.stop()
-        self._metrics.stop()
-        for worker in (self._events, self._metrics):
-            worker.join(until - time.monotonic())
+        self._outbox.end(until)
+
+    def _stop_workers(self) -> None:
+        for worker in (*self._workers, self._losses.worker):
+            worker.stop()
 
     def _at_exit(self) -> None:
         died_of = getattr(sys, "last_type", None)
@@ -638,17 +552,6 @@ class LiveMonitor(Monitor):
         self._stopping.forked()
 
     # ---- the other threads -------------------------------------------------------------------------------------
-
-    def _report_turn(self) -> float:
-        return self._reporter.turn(is_last=self._reporting.is_stopping) if self._reporter is not None else 3600.0
-
-    def _events_turn(self) -> float:
-        return HOLD_LOOK_S if self._hold.is_open else self._outbox.turn_events()
-
-    def _metrics_turn(self) -> float:
-        if self._hold.is_open:
-            return HOLD_LOOK_S
-        return self._outbox.turn_metrics(is_last=self._metrics.is_stopping)
 
     def _holds(self, box: Box) -> bool:
         """Whether the run is this process's now, as far as the mailbox tells."""
@@ -682,8 +585,7 @@ class LiveMonitor(Monitor):
         self._is_asleep = True
         logger.warning("Rekindle's monitor is silent from here on: %s", why)
         self._outbox.discard()
-        for worker in self._workers:
-            worker.stop()
+        self._stop_workers()
         lifetime.unregister(self)
         atexit.unregister(self._at_exit)
         self._stopping.end(is_exit=False)
@@ -706,17 +608,9 @@ class LiveMonitor(Monitor):
             return ""
         return WORD if reporter.have_all_greeted() else ""
 
-    def _read_later(self) -> None:
-        """Wake the late thread, which is started when the training thread first has something for it."""
-        if not self._has_later:
-            self._has_later = True
-            self._workers.append(self._later)
-            self._later.start()
-        self._later.wake()
-
     def _forward(self, sample: Sample) -> None:
         """Rank 0's values are the run's metrics; of another rank only the loss, where that rank judges it."""
-        if self.identity.rank == 0:
+        if self._run.is_first:
             if not self._seat.is_mine:
                 sample = replace(sample, loss=None)
             self._outbox.sample(sample)
@@ -739,7 +633,7 @@ class LiveMonitor(Monitor):
     def _loss_news(self) -> None:
         self._heartbeat_soon()
         if self._seat.publish() and self._negotiation is not None:
-            self._agreeing.wake()
+            self._negotiation.worker.wake()
 
     def _heartbeat_soon(self) -> None:
         if self._link is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import Clock, SystemClock
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.settings import (
     ENV_METRICS,
     ENV_SWITCH,
@@ -75,35 +77,30 @@ def start_in(
 
     Raises: NotWatched where `required` and the monitor would be silent; otherwise nothing.
     """
-    ranks = Ranks() if ranks is None else ranks
-    resume, given = ResumePlan(), dict[str, str]()
+    launch = _Launch(
+        env=env, mailbox=mailbox, job_id=job_id, attempt=attempt, ranks=Ranks() if ranks is None else ranks
+    )
+    resume: ResumePlan | None = None
     try:
-        resume, given = _resume_plan(env), dict(env)
         config = _config(env) if config is None else config
         budget = Budget(RESTART_READS_S if _is_restart(env) else START_READS_S)
-        reported = read_resume_plan(env, lambda: _box_of(mailbox, env, budget))
-        name = _attempt_name(attempt, job_id, reported.env)
-        _must_be_no_fork(name)  # before the ranks share anything: a fork has its parent's connections
-        hold = _hold(reported.env, mailbox, job_id=job_id, attempt=name, ranks=ranks, poll_s=config.poll_s)
-        box = partial(_box_of, mailbox, reported.env, budget)
-        is_first = hold.rank == 0  # the others' lives are rank 0's
-        life, not_held = _claimed(hold, box) if is_first else (None, None)
-        reported, resume, life = shared(reported, _settled(reported, mailbox, budget, name, ranks), ranks.share, life)
-        given = dict(reported.env)
-        if not is_first:
-            _, not_held = _claimed(hold, box, life)
-        return _start(
-            save=save,
-            mailbox=mailbox if mailbox is not None else given.get(ENV_MAILBOX) or None,
-            job_id=job_id or given.get(ENV_JOB_ID) or given.get(ENV_ATTEMPT_NAME) or None,
-            attempt=attempt or given.get(ENV_ATTEMPT_NAME) or None,
-            ranks=ranks,
+        reported = read_resume_plan(env, lambda: launch.box(budget))
+        launch = replace(launch, env=reported.env)
+        _must_be_no_fork(launch.name)  # before the ranks share anything: a fork has its parent's connections
+        hold = launch.hold(config.poll_s)
+        life, not_held = _claimed(hold, launch, budget) if launch.rank == 0 else (None, None)  # rank 0's lives count
+        reported, resume, life = shared(reported, _settled(reported, launch, budget), launch.ranks.share, life)
+        launch = replace(launch, env=reported.env)
+        if launch.rank != 0:
+            _, not_held = _claimed(hold, launch, budget, life)
+        return _started(
+            launch,
             config=config,
             hold=hold,
             not_held=not_held,
-            signals=signals,
-            env=given,
             clock=clock or SystemClock(),
+            signals=signals,
+            save=save,
             resume=resume,
             loss_kind=_loss_kind(loss_kind),
             on_event=on_event,
@@ -115,70 +112,156 @@ def start_in(
             raise err if isinstance(err, NotWatched) else NotWatched(f"the monitor could not start: {err!r}") from err
         if not isinstance(err, NotWatched):
             logger.warning("Rekindle's monitor could not start and stays silent: %r", err)
-        elif _is_set_up(given):
+        elif launch.is_set_up:
             logger.warning("Rekindle's monitor stays silent: %s", err)
         else:
             logger.info("Rekindle's monitor is silent: %s", err)
-        return _silent(resume, given)
+        return _silent(launch, resume, env)
 
 
-def _start(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Launch:
+    """What a start was given, by its arguments and by its environment."""
+
+    env: Mapping[str, str]
+    mailbox: str | Box | None
+    job_id: str | None
+    attempt: str | None
+    ranks: Ranks
+
+    @property
+    def place(self) -> str | Box | None:
+        """The mailbox."""
+        return self.mailbox if self.mailbox is not None else self.env.get(ENV_MAILBOX) or None
+
+    @property
+    def bus(self) -> str | None:
+        return self.env.get(ENV_BUS) or None
+
+    @property
+    def job(self) -> str | None:
+        return self.job_id or self.env.get(ENV_JOB_ID) or self.env.get(ENV_ATTEMPT_NAME) or None
+
+    @property
+    def number(self) -> int:
+        """Of the attempt."""
+        text = self.env.get(ENV_ATTEMPT, "")
+        return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else 1
+
+    @property
+    def name(self) -> str:
+        """Under which this attempt writes its manifests; empty where it has no Job."""
+        own = f"{self.job[:118]}-a{self.number}" if self.job else ""
+        return self.attempt or self.env.get(ENV_ATTEMPT_NAME) or own
+
+    @property
+    def rank(self) -> int:
+        return rank_from_env(self.env)[0] if self.ranks.rank is None else self.ranks.rank
+
+    @property
+    def world_size(self) -> int:
+        size = self.ranks.world_size
+        return max(rank_from_env(self.env)[1] if size is None else size, self.rank + 1)
+
+    @property
+    def upload(self) -> Upload | None:
+        directory, uri = self.env.get(ENV_CHECKPOINT_DIR), self.env.get(ENV_CHECKPOINT_URI)
+        return Upload(directory=directory, uri=uri) if directory and uri else None
+
+    @property
+    def is_off(self) -> bool:
+        return self.env.get(ENV_SWITCH, "").lower() in OFF
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether any REKINDLE_ variable is set and the monitor is not off: then its silence is a warning."""
+        return not self.is_off and any(name.startswith("REKINDLE_") for name in self.env)
+
+    @property
+    def why_silent(self) -> str:
+        """Why nothing would be watched; empty where something is."""
+        if self.is_off:
+            return f"{ENV_SWITCH} is {self.env[ENV_SWITCH]}"
+        missing = [ENV_JOB_ID] * (self.job is None) + [f"{ENV_MAILBOX} or {ENV_BUS}"] * (not (self.place or self.bus))
+        unknown = unknown_variables(self.env)
+        more = f"; unknown: {', '.join(unknown)}" if unknown else ""
+        return f"not set: {', '.join(missing)}{more}" if missing else ""
+
+    @property
+    def sends_metrics(self) -> bool:
+        """CloudWatch is used where AWS is in use anyway: a directory mailbox alone needs no AWS account."""
+        switch = self.env.get(ENV_METRICS, "").lower()
+        if switch:
+            return switch not in OFF
+        return self.bus is not None or (isinstance(self.place, str) and self.place.startswith("s3://"))
+
+    def hold(self, poll_s: float) -> Hold:
+        """What this process has yet to claim; nothing where it has no mailbox, or would be silent."""
+        if not self.place or self.job is None or self.why_silent:
+            return Hold(rank=self.rank)
+        host = host_from_env(self.env)
+        claimant = Claimant.of(self.env, job_id=self.job, attempt=self.name, rank=self.rank, host=host)
+        return Hold(claimant, rank=self.rank, poll_s=poll_s)
+
+    def box(self, budget: Budget) -> Box | None:
+        """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""
+        there = self.place
+        if there is None:
+            return None
+        if isinstance(there, str) and there.startswith("s3://"):
+            load_boto3()
+        return BoxAround(open_box(there, Clients()) if isinstance(there, str) else there, budget.call)
+
+
+def _started(
+    launch: _Launch,
     *,
-    save: SaveFunction | None,
-    mailbox: str | Box | None,
-    job_id: str | None,
-    attempt: str | None,
-    ranks: Ranks,
     config: Config,
     hold: Hold,
     not_held: NotWatched | None,
-    signals: Sequence[str] | None,
-    env: Mapping[str, str],
     clock: Clock,
+    signals: Sequence[str] | None,
+    save: SaveFunction | None,
     resume: ResumePlan,
     loss_kind: LossKind,
     on_event: Callable[[str, dict[str, Any]], object] | None,
 ) -> Monitor:
-    """not_held: why the run is another process's. Raises: NotWatched."""
+    """not_held: why the run is another process's. Raises: NotWatched, MailboxError, RuntimeError."""
     if not_held is not None:
         raise not_held
-    bus = env.get(ENV_BUS) or None
-    if why := _why_silent(env, job_id=job_id, has_place=bool(mailbox or bus)):
-        raise NotWatched(why)
-    rank, world_size = _rank(ranks, env), _world_size(ranks, env)
-    if rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
+    if launch.why_silent:
+        raise NotWatched(launch.why_silent)
+    env, ranks = launch.env, launch.ranks
+    if launch.rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
         threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
-    clients = Clients()
-    box = open_box(mailbox, clients) if isinstance(mailbox, str) else mailbox
-    attempt = check_id(_attempt_name(attempt, job_id, env), "attempt")
+    identity = Identity(
+        job_id=check_id(launch.job, "job_id"),
+        attempt=check_id(launch.name, "attempt"),
+        attempt_number=launch.number,
+        rank=launch.rank,
+        world_size=launch.world_size,
+        host=host_from_env(env),
+        holding=hold,
+    )
+    run = Run(identity=identity, config=config, clock=clock)
+    box = open_box(launch.place, run.clients) if isinstance(launch.place, str) else launch.place
     exchange = ranks.exchange or partial(
-        exchange_of, box, attempt=attempt, world_size=world_size, life=lambda: hold.life
+        exchange_of, box, attempt=identity.attempt, world_size=identity.world_size, life=lambda: hold.life
     )
     if config.agree_s:
         exchange = partial(_paced, exchange, config.agree_s)
     monitor = LiveMonitor(
-        identity=Identity(
-            job_id=check_id(job_id, "job_id"),
-            attempt=attempt,
-            attempt_number=_attempt_number(env),
-            rank=rank,
-            world_size=world_size,
-            host=host_from_env(env),
-            holding=hold,
-        ),
+        run=run,
         hold=hold,
         resume=resume,
-        config=config,
         save=save,
         saves_alone=ranks.saves_alone,
         exchange=exchange,
         end_collectives=ranks.end_collectives,
         box=box,
-        upload=_upload(env),
-        bus=bus,
-        sends_metrics=_sends_metrics(env, mailbox, bus),
-        clients=clients,
-        clock=clock,
+        upload=launch.upload,
+        bus=launch.bus,
+        sends_metrics=launch.sends_metrics,
         loss_kind=loss_kind,
         on_event=on_event,
     )
@@ -193,47 +276,11 @@ def _start(
     return monitor
 
 
-def _why_silent(env: Mapping[str, str], *, job_id: str | None, has_place: bool) -> str:
-    """Why nothing would be watched; empty where something is."""
-    if env.get(ENV_SWITCH, "").lower() in OFF:
-        return f"{ENV_SWITCH} is {env[ENV_SWITCH]}"
-    missing = [ENV_JOB_ID] * (job_id is None) + [f"{ENV_MAILBOX} or {ENV_BUS}"] * (not has_place)
-    unknown = unknown_variables(env)
-    more = f"; unknown: {', '.join(unknown)}" if unknown else ""
-    return f"not set: {', '.join(missing)}{more}" if missing else ""
-
-
 def _config(env: Mapping[str, str]) -> Config:
     config = Config.from_env(env)
     if config.problems:
         logger.warning("Rekindle's monitor ignores settings that it cannot read: %s", ", ".join(config.problems))
     return config
-
-
-def _rank(ranks: Ranks, env: Mapping[str, str]) -> int:
-    return rank_from_env(env)[0] if ranks.rank is None else ranks.rank
-
-
-def _world_size(ranks: Ranks, env: Mapping[str, str]) -> int:
-    return max(rank_from_env(env)[1] if ranks.world_size is None else ranks.world_size, _rank(ranks, env) + 1)
-
-
-def _hold(
-    env: Mapping[str, str],
-    mailbox: str | Box | None,
-    *,
-    job_id: str | None,
-    attempt: str,
-    ranks: Ranks,
-    poll_s: float,
-) -> Hold:
-    """What this process has yet to claim; nothing where it has no mailbox, or would be silent."""
-    job_id = job_id or env.get(ENV_JOB_ID) or env.get(ENV_ATTEMPT_NAME) or None
-    rank, place = _rank(ranks, env), mailbox if mailbox is not None else env.get(ENV_MAILBOX)
-    if not place or job_id is None or _why_silent(env, job_id=job_id, has_place=True):
-        return Hold(rank=rank)
-    claimant = Claimant.of(env, job_id=job_id, attempt=attempt, rank=rank, host=host_from_env(env))
-    return Hold(claimant, rank=rank, poll_s=poll_s)
 
 
 def _must_be_no_fork(attempt: str) -> None:
@@ -243,14 +290,14 @@ def _must_be_no_fork(attempt: str) -> None:
 
 
 def _claimed(
-    hold: Hold, box: Callable[[], Box | None], life: int | None = None
+    hold: Hold, launch: _Launch, budget: Budget, life: int | None = None
 ) -> tuple[int | None, NotWatched | None]:
     """(the life that is claimed now, None where it is not known yet; why this process stays silent).
 
     What cannot be claimed now is claimed by the mailbox's thread.
     """
     try:
-        opened = box()
+        opened = launch.box(budget)
         if opened is not None:
             hold.claim(opened, life=life)
     except NotWatched as err:
@@ -258,11 +305,6 @@ def _claimed(
     except Exception as err:  # the mailbox's: a start does not wait for it
         logger.info("Rekindle's monitor could not claim this run yet: %r", err)
     return hold.claimed_life, None
-
-
-def _is_set_up(env: Mapping[str, str]) -> bool:
-    """Whether any REKINDLE_ variable is set and the monitor is not switched off: then its silence is a warning."""
-    return env.get(ENV_SWITCH, "").lower() not in OFF and any(name.startswith("REKINDLE_") for name in env)
 
 
 def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
@@ -278,13 +320,14 @@ def _loss_kind(given: str) -> LossKind:
         return LossKind.AUTO
 
 
-def _silent(resume: ResumePlan, env: Mapping[str, str]) -> Monitor:
-    """A run that is not watched still learns where to go on."""
+def _silent(launch: _Launch, resume: ResumePlan | None, env: Mapping[str, str]) -> Monitor:
+    """A run that is not watched still learns where to go on: by its environment, where nothing newer is known."""
     try:
-        return Monitor(resume, local_path(resume.uri, _upload(env)))
+        resume = _resume_plan(env) if resume is None else resume
+        return Monitor(resume, local_path(resume.uri, launch.upload))
     except Exception as err:
         logger.warning("Rekindle's monitor cannot tell where the checkpoint lies on this machine: %r", err)
-        return Monitor(resume)
+        return Monitor(resume or ResumePlan())
 
 
 def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
@@ -295,27 +338,25 @@ def _resume_plan(env: Mapping[str, str]) -> ResumePlan:
         return ResumePlan()
 
 
-def _settled(
-    reported: LaunchInstructions, mailbox: str | Box | None, budget: Budget, attempt: str, ranks: Ranks
-) -> ResumePlan:
+def _settled(reported: LaunchInstructions, launch: _Launch, budget: Budget) -> ResumePlan:
     """The plan, checked against this machine's disk; as it was where that cannot be done."""
     env = reported.env
     plan = _resume_plan(env) if reported.resume is None else reported.resume
 
     def look() -> ResumePlan:
-        box = _box_of(mailbox, env, budget)
+        box = launch.box(budget)
         found = settled(
             plan,
             directory=env.get(ENV_CHECKPOINT_DIR) or None,
-            upload=_upload(env),
+            upload=launch.upload,
             box=box,
             clients=BoundedClients(budget),
-            is_repeat=_attempt_number(env) > 1,
-            attempt=attempt,
+            is_repeat=launch.number > 1,
+            attempt=launch.name,
             unplanned=reported.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
-        if _rank(ranks, env) == 0 and (why := other_world(found, box, _world_size(ranks, env))):
+        if launch.rank == 0 and (why := other_world(found, box, launch.world_size)):
             logger.warning("Resumed with another world size: %s", why)
         return found
 
@@ -329,41 +370,6 @@ def _settled(
         return _resume_plan(reported.submitted) if reported.unplanned is not None else plan
 
 
-def _box_of(mailbox: str | Box | None, env: Mapping[str, str], budget: Budget) -> Box | None:
-    """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""
-    there = mailbox if mailbox is not None else env.get(ENV_MAILBOX) or None
-    if there is None:
-        return None
-    if isinstance(there, str) and there.startswith("s3://"):
-        load_boto3()
-    return BoxAround(open_box(there, Clients()) if isinstance(there, str) else there, budget.call)
-
-
 def _is_restart(env: Mapping[str, str]) -> bool:
     """Whether a launcher says that it has started these processes before. Source: torchrun and sbatch manuals."""
     return any(env.get(name, "0") != "0" for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
-
-
-def _attempt_name(attempt: str | None, job_id: str | None, env: Mapping[str, str]) -> str:
-    """Under which this attempt writes its manifests; empty where it has no Job."""
-    job_id = job_id or env.get(ENV_JOB_ID)
-    own = f"{job_id[:118]}-a{_attempt_number(env)}" if job_id else ""
-    return attempt or env.get(ENV_ATTEMPT_NAME) or own
-
-
-def _attempt_number(env: Mapping[str, str]) -> int:
-    text = env.get(ENV_ATTEMPT, "")
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else 1
-
-
-def _upload(env: Mapping[str, str]) -> Upload | None:
-    directory, uri = env.get(ENV_CHECKPOINT_DIR), env.get(ENV_CHECKPOINT_URI)
-    return Upload(directory=directory, uri=uri) if directory and uri else None
-
-
-def _sends_metrics(env: Mapping[str, str], mailbox: str | Box | None, bus: str | None) -> bool:
-    """CloudWatch is used where AWS is in use anyway: a directory mailbox alone needs no AWS account."""
-    switch = env.get(ENV_METRICS, "").lower()
-    if switch:
-        return switch not in OFF
-    return bus is not None or (isinstance(mailbox, str) and mailbox.startswith("s3://"))

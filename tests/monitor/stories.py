@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader
@@ -186,7 +185,6 @@ class Rank:
                 resumed_apart=lambda why: None,
             ),
             step_s=lambda: story.claimed_step_s,
-            session=f"s{story.seed}",
             clock=clock,
             trouble=trouble,
         )
@@ -202,8 +200,7 @@ class Rank:
             trouble=trouble,
         )
         self.trouble = trouble
-        self.worker = Worker("story", self.negotiation.turn, trouble, is_done=lambda: self.negotiation.has_left)
-        self.agreement.set_wake(self.worker.wake)
+        self.worker = self.negotiation.worker
 
     def _take(self, wish: RankRequest) -> None:
         self.should_stop = self.should_stop or wish.stops

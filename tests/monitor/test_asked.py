@@ -242,7 +242,7 @@ def test_further_steps_of_the_same_job_are_looked_at_and_other_jobs_are_not(tmp_
     def process(pid: int, parent: int, name: str, title: str = "", *, survives: bool = False) -> None:
         folder = tmp_path / str(pid)
         folder.mkdir()
-        (folder / "stat").write_text(f"{pid} ({name}) S {parent} 0 0")
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent}" + " 0" * 18)
         (folder / "cmdline").write_bytes(title.encode() + b"\0")
         mask = f"{1 << (signal.SIGUSR2 - 1):016x}" if survives else "0" * 16
         (folder / "status").write_text(f"State:\tS\nSigBlk:\t{'0' * 16}\nSigIgn:\t{'0' * 16}\nSigCgt:\t{mask}\n")

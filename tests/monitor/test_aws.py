@@ -24,6 +24,8 @@ from chalicelib.ingest.envelope import open_envelope
 from chalicelib.ingest.monitor import parse as parse_event
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.mail.boxes import S3Box, open_box
@@ -49,6 +51,7 @@ from rekindle.protocol.mailbox import (
 from rekindle.protocol.signals import EventType
 from tests.monitor.boxes import PATIENCE_S, QUICK, start_monitor
 
+IDENTITY = Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1)
 pytestmark = pytest.mark.long
 
 FAKE = {
@@ -351,10 +354,7 @@ def test_refusals_are_counted_for_each_call_and_warned_of_once(caplog: pytest.Lo
 
 def test_without_aws_the_queues_stay_bounded_and_drop_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     trouble = Trouble()
-    clock = SystemClock()
-    outbox = Outbox(
-        clients=Clients(), clock=clock, trouble=trouble, bus="b", sends_metrics=True, dimensions={}, metrics_s=1
-    )
+    outbox = Outbox(Run(identity=IDENTITY, trouble=trouble), bus="b", sends_metrics=True)
     for number in range(MAX_EVENTS_WAITING + 50):
         outbox.push(EventType.STALL, {"number": number})
     assert trouble.snapshot() == {"events_dropped": 50}
@@ -374,17 +374,14 @@ def test_events_that_waited_for_aws_arrive_when_it_is_back(
                 raise OSError("Network is unreachable")
             return super().get(service)
 
-    clock = SystemClock()
-    outbox = Outbox(
-        clients=Flaky(), clock=clock, trouble=Trouble(), bus="rekindle", sends_metrics=False, dimensions={}, metrics_s=1
-    )
+    outbox = Outbox(Run(identity=IDENTITY, clients=Flaky()), bus="rekindle", sends_metrics=False)
     for number in range(23):
         outbox.push(EventType.STALL, {"number": number})
     assert [outbox.turn_events() for _ in range(2)] == [1.0, 2.0], "backs off"
     outbox.turn_events()
     # A call whose answer is late is sent again: each arrives at least once.
     assert sorted({event["detail"]["number"] for event in cloud.events()}) == list(range(23))
-    assert outbox.is_empty
+    assert outbox.has_sent_events
 
 
 def test_manifest_names_in_s3_sort_by_step(cloud: Cloud) -> None:

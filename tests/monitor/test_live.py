@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.mailbox_thread import Mail
@@ -689,15 +690,11 @@ def test_a_reply_whose_acknowledgement_was_lost_is_known_as_our_own(box: Observe
             return False  # the client sent it twice, and the second time something was there
 
     heard: list[str] = []
-    clock = SystemClock()
+    identity = Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1)
     mail = Mail(
+        Run(identity=identity, config=QUICK),
         box=Forgetful(Path(box.uri)),
-        requests=Requests(job_id="job", attempt="run-1", attempt_number=1),
-        clock=clock,
-        trouble=Trouble(),
-        config=QUICK,
-        job_id="job",
-        attempt="run-1",
+        requests=Requests(identity),
         heartbeat=lambda: pytest.fail("no beat is due"),
         position=lambda: "here",
         is_stuck=lambda: False,

@@ -18,6 +18,7 @@ from rekindle.detectors.points import Severity
 from rekindle.detectors.ranks import RankRule, find_suspects, first_bad
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.live import LiveMonitor
@@ -128,14 +129,15 @@ def reporter(
     trouble: Trouble | None = None,
 ) -> Reporter:
     return Reporter(
-        box=box,
-        identity=Identity(
-            job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=world, host=f"node-{rank}"
+        Run(
+            identity=Identity(
+                job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=world, host=f"node-{rank}"
+            ),
+            clock=clock,
+            trouble=trouble or Trouble(),
+            state=state,
         ),
-        state=state,
-        clock=clock,
-        trouble=trouble or Trouble(),
-        pace_s=300.0,
+        box=box,
         phase=lambda: "training",
         stragglers=StragglerWatch() if rank == 0 else None,
         on_straggler=lambda verdict, paces: told.append((verdict, paces)),
@@ -210,7 +212,7 @@ def test_a_mailbox_that_fails_is_tried_again_and_then_given_up(box: ObservedBox)
     one = reporter(Broken(Path(box.uri)), clock, 1, 2, RunState(), [], trouble)
     one.non_finite(3, "loss")
     turns = 0
-    while not one.has_written_all:
+    while one._waiting:
         one.turn(is_last=False)
         turns += 1
     assert turns == MAX_TRIES

@@ -21,8 +21,8 @@ from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.state import RunState
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.settings import Config as Settings
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.mail.bounded import Budget, TooSlow
 from rekindle.monitor.mail.boxes import BoxAround, DirectoryBox, S3Box
@@ -200,7 +200,7 @@ def test_a_wrong_clock_refuses_no_request_and_bars_no_checkpoint(tmp_path: Path,
 
 
 def test_a_request_that_nobody_gets_to_is_answered_before_its_deadline_by_this_process_s_own_clock() -> None:
-    requests = Requests(job_id="job", attempt="run-1", attempt_number=1)
+    requests = Requests(Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1))
     request = CheckpointRequest(request_id="r", job_id="job", attempt="run-1", deadline_s=600.0, reason="")
     assert requests.offer(request, now=1000.0, age_s=100.0) is Judgement.TAKEN
     assert requests.next_due() == 1000.0 + 500.0 - 10.0
@@ -269,12 +269,12 @@ def test_the_paces_of_ranks_whose_clocks_are_wrong_are_compared(tmp_path: Path, 
 
     box = DirectoryBox(str(tmp_path))
     reporter = Reporter(
+        Run(
+            identity=Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=3, host="h"),
+            config=Settings(pace_s=10.0),
+            clock=time,
+        ),
         box=box,
-        identity=Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=3, host="h"),
-        state=RunState(),
-        clock=time,
-        trouble=Trouble(),
-        pace_s=10.0,
         phase=lambda: "training",
         stragglers=Watch(),  # type: ignore[arg-type]
         on_straggler=lambda verdict, paces: None,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.state import RunState
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness.host_summaries import LOOK_AGAIN_S, SETTLE_S, TURN_S
 from rekindle.monitor.liveness.reporter import Reporter
@@ -33,14 +33,14 @@ class Host:
         self.clock.s = 1000.0
         self.ranks = {
             rank: Reporter(
-                box=box,
-                identity=Identity(
-                    job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=world, host="node-8"
+                Run(
+                    identity=Identity(
+                        job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=world, host="node-8"
+                    ),
+                    clock=self.clock,
+                    trouble=self.trouble,
                 ),
-                state=RunState(),
-                clock=self.clock,
-                trouble=self.trouble,
-                pace_s=300.0,
+                box=box,
                 phase=lambda: "training",
                 stragglers=None,
                 on_straggler=lambda verdict, paces: None,

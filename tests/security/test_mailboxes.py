@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.known import Known, Unknown
+from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.mail.requests import Requests, Verdict
 from rekindle.protocol.mailbox import (
     MAX_FILES,
@@ -34,7 +35,7 @@ OUT = ("../victim", "a/../../victim", "..", "/etc/passwd", "a/b", "a\x00b", "%2e
 
 def test_another_job_s_fence_and_requests_move_nobody() -> None:
     """Who makes the service write into our mailbox under their own Job's name stops neither us nor our saves."""
-    desk = Requests(job_id="lm", attempt="lm", attempt_number=1)
+    desk = Requests(Identity(job_id="lm", attempt="lm", attempt_number=1, rank=0, world_size=1))
     stranger = Fence(job_id="eve", attempt="eve-2", attempt_number=9, superseded=("lm",), written_at=AT)
     assert desk.fenced(stranger) is False
     assert desk.superseded_by is None

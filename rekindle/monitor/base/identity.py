@@ -11,6 +11,11 @@ class Holding:
     life: int = 0
     lost_to: int | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether another process may still object to this one's claim."""
+        return False
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -19,8 +21,10 @@ def own_process() -> str:
 
 def name_of(pid: int) -> str:
     """The same of another process of this host; empty where it has ended, or the system does not tell."""
-    stat = _stat(pid)
-    return f"{_host()} {pid} {stat[_BEGAN]}" if stat and _host() else ""
+    with suppress(OSError, ValueError):
+        found = read_process(pid)
+        return f"{_host()} {pid} {found.began}" if found is not None and _host() else ""
+    return ""
 
 
 def parent() -> str:
@@ -33,8 +37,10 @@ def is_gone(process: str) -> bool:
     host, pid, began = _parts(process)
     if not host or host != _host():
         return False
-    stat = _stat(int(pid))
-    return stat is not None and (not stat or stat[_BEGAN] != began)
+    with suppress(OSError, ValueError):
+        found = read_process(int(pid))
+        return found is None or found.began != began
+    return False
 
 
 def is_ancestor(process: str) -> bool:
@@ -43,13 +49,12 @@ def is_ancestor(process: str) -> bool:
     if not host or host != _host():
         return False
     pid = os.getppid()
-    for _ in range(MAX_ANCESTORS):
-        stat = _stat(pid)
-        if not stat:
-            return False
-        if str(pid) == wanted:
-            return stat[_BEGAN] == began
-        pid = int(stat[_PARENT])
+    with suppress(OSError, ValueError):
+        for _ in range(MAX_ANCESTORS):
+            found = read_process(pid)
+            if found is None or str(pid) == wanted:
+                return found is not None and found.began == began
+            pid = found.parent
     return False
 
 
@@ -78,15 +83,26 @@ def _host() -> str:
 _STATE, _PARENT, _BEGAN = 0, 1, 19
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Empty where it has ended, None where that cannot be read."""
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process as the system shows it. `began`: in ticks of this boot."""
+
+    name: str
+    parent: int
+    began: str
+
+
+def read_process(pid: int, proc: Path = Path("/proc")) -> Process | None:
+    """None where it has ended, also where it was not waited for yet. Raises: OSError, ValueError where not known."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        head, _, rest = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
     except (FileNotFoundError, ProcessLookupError):
-        # Where /proc shows other processes at all: without it nothing is known.
-        return [] if os.path.exists("/proc/self/stat") else None
-    except OSError:
+        if not (proc / "self" / "stat").exists():  # then it shows no processes at all
+            raise
         return None
+    fields = rest.split()
     if len(fields) <= _BEGAN:
+        raise ValueError(f"process {pid} has no readable state")
+    if fields[_STATE] in ("Z", "X"):
         return None
-    return [] if fields[_STATE] in ("Z", "X") else fields
+    return Process(head.partition("(")[2], int(fields[_PARENT]), fields[_BEGAN])

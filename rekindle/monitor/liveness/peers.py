@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+from rekindle.monitor.base.processes import read_process
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
@@ -47,20 +50,17 @@ class LocalWorkers:
         parent = os.getppid()
         found: dict[int, bytes] = {}
         for name in os.listdir(self._proc):
-            if name.isdigit() and self._parent_of(name) == parent:
+            if name.isdigit() and self._is_child(int(name), parent):
                 rank = self._rank_of(name)
                 if rank is not None:
                     found[int(name)] = rank
         return found
 
-    def _parent_of(self, name: str) -> int | None:
-        """None also for a process that has ended and was not waited for yet."""
-        try:
-            _, _, rest = (self._proc / name / "stat").read_bytes().rpartition(b")")
-            state, parent = rest.split()[:2]
-            return None if state in (b"Z", b"X") else int(parent)
-        except (OSError, ValueError):
-            return None
+    def _is_child(self, pid: int, parent: int) -> bool:
+        with suppress(OSError, ValueError):
+            found = read_process(pid, self._proc)
+            return found is not None and found.parent == parent
+        return False
 
     def _rank_of(self, name: str) -> bytes | None:
         try:

@@ -6,10 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.guard import must_pass, note
-from rekindle.monitor.base.state import RunState
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.protocol.mailbox import RunPhase
 
@@ -22,19 +20,15 @@ class Phase(AbstractContextManager[None]):
 
     def __init__(
         self,
+        run: Run,
         name: str,
         *,
         stall: StallWatch,
-        state: RunState,
-        clock: Clock,
-        trouble: Trouble,
         on_resumed: Callable[[float | None], None],
     ) -> None:
         self._name = ALIASES.get(name, name)
         self._stall = stall
-        self._state = state
-        self._clock = clock
-        self._trouble = trouble
+        self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
         self._on_resumed = on_resumed
         self._entries: list[int] = []  # the same object may be entered again before it is left
 

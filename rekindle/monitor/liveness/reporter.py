@@ -13,10 +13,9 @@ from collections.abc import Callable
 
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Verdict
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.state import RunState, median
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.state import median
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.host_summaries import HostSummaries
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
@@ -36,28 +35,22 @@ class Reporter:
 
     def __init__(
         self,
+        run: Run,
         *,
         box: Box,
-        identity: Identity,
-        state: RunState,
-        clock: Clock,
-        trouble: Trouble,
-        pace_s: float,
         phase: Callable[[], str],
         stragglers: StragglerWatch | None,
         on_straggler: Callable[[Verdict, dict[int, RankReport]], None],
     ) -> None:
         self._box = box
-        self._identity = identity
-        self._state = state
-        self._clock = clock
-        self._trouble = trouble
+        self._identity, self._clock = identity, clock = run.identity, run.clock
+        self._state, self._trouble = run.state, run.trouble
         self._phase = phase
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
         self._together = HostSummaries(box=box, identity=identity, clock=clock)
         self._tries = 0
-        self._pace_s = max(pace_s, S_PER_RANK * identity.world_size)
+        self._pace_s = max(run.config.pace_s, S_PER_RANK * identity.world_size)
         # Spread over the window, so that no thousand ranks write in the same second.
         share = identity.rank / identity.world_size
         self._pace_at = clock.monotonic() + self._pace_s * (1 + share)
@@ -67,10 +60,7 @@ class Reporter:
         self._have_all_greeted = is_alone
         self._stragglers = stragglers
         self._arrived: dict[int, tuple[bytes, float]] = {}  # each rank's newest pace, and when it was first seen here
-        self._wake: Callable[[], None] = lambda: None
-
-    def wakes(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+        self.worker = Worker("report", self._turn, run.trouble, is_done=lambda: not self._waiting)
 
     def stall(self, *, silent_s: float, phase: str, stacks: str, flight: Flight | None = None) -> None:
         silent_s = round(silent_s, 3)
@@ -94,9 +84,8 @@ class Reporter:
             self._have_all_greeted = len(greeted) >= self._identity.world_size
         return self._have_all_greeted
 
-    @property
-    def has_written_all(self) -> bool:
-        return not self._waiting
+    def _turn(self) -> float:
+        return self.turn(is_last=self.worker.is_stopping)
 
     def turn(self, *, is_last: bool) -> float:
         """Write what waits, and what is due. Returns seconds until something is due again."""
@@ -121,7 +110,7 @@ class Reporter:
 
     def _add(self, report: RankReport) -> None:
         self._waiting.append(report)
-        self._wake()
+        self.worker.wake()
 
     def _report(
         self,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks
-from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.reporter import Reporter
@@ -27,28 +26,23 @@ class Watchdog:
 
     def __init__(
         self,
+        run: Run,
         *,
         stall: StallWatch,
-        state: RunState,
-        clock: Clock,
-        watch_s: float,
         voice: BusEvents,
-        rank: int,
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
         recorder: FlightRecorder,
     ) -> None:
         """busy: see `StallWatch.look`."""
         self._stall = stall
-        self._state = state
-        self._clock = clock
-        self._watch_s = watch_s
+        self._state, self._clock, self._watch_s = run.state, run.clock, run.config.watch_s
+        self._rank = run.identity.rank
         self._voice = voice
-        self._rank = rank
         self._on_stall = on_stall
         self._busy = busy
         self._recorder = recorder
-        self._due = clock.monotonic()
+        self._due = run.clock.monotonic()
         self.reporter: Reporter | None = None
 
     def turn(self) -> float:

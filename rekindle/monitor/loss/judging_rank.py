@@ -21,9 +21,7 @@ from dataclasses import dataclass
 
 from rekindle.compat import Self
 from rekindle.detectors.points import Health
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.state import RunState
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.protocol.bounds import Count, Finite, Rank
@@ -62,27 +60,14 @@ class RemoteLoss(Document):
 class JudgingRank:
     """`given`, `publish` and `is_mine` are for any thread; `turn` is the thread's that holds the exchange."""
 
-    def __init__(
-        self,
-        *,
-        rank: int,
-        world_size: int,
-        state: RunState,
-        clock: Clock,
-        trouble: Trouble,
-        publish_s: float,
-        news: Callable[[], LossNews],
-        on_news: Callable[[], None],
-    ) -> None:
-        """publish_s: seconds between two publications where nothing is new. on_news: rank 0's, for what it learned."""
-        self._rank = rank
-        self._state = state
-        self._clock = clock
-        self._trouble = trouble
-        self._publish_s = publish_s
+    def __init__(self, run: Run, *, news: Callable[[], LossNews], on_news: Callable[[], None]) -> None:
+        """on_news: rank 0's, for what it learned."""
+        self._rank = rank = run.identity.rank
+        self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
+        self._publish_s = run.config.heartbeat_s  # between two publications where nothing is new
         self._news = news
         self._on_news = on_news
-        self._share = rank / world_size
+        self._share = rank / run.identity.world_size
         self._session = ""
         self._has_loss = False
         self._calls = 0

@@ -18,9 +18,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rekindle.monitor.base.metrics import Sample
-from rekindle.monitor.base.state import BadStretch, RunState
-from rekindle.monitor.base.trouble import Trouble, logger
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.state import BadStretch
+from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import Captured, Unreadable, capture, collect, is_pending, is_ready, read
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.loss.judge import Judge
 from rekindle.monitor.loss.scaler import ScaleWatch
 
@@ -36,22 +38,17 @@ class Losses:
 
     def __init__(
         self,
+        run: Run,
         *,
-        state: RunState,
         judge: Judge,
-        judge_s: float,
-        trouble: Trouble,
         forward: Callable[[Sample], None],
         on_bad: Callable[[int, str, bool, BadStretch | None], None],
-        wake: Callable[[], None],
     ) -> None:
-        self._state = state
+        self._state, self._trouble = run.state, run.trouble
         self._judge = judge
-        self._judge_s = judge_s
-        self._trouble = trouble
+        self._judge_s = run.config.judge_s
         self._forward = forward
         self._on_bad = on_bad
-        self._wake = wake
         self._queue: deque[tuple[Sample, bool]] = deque()
         self._unread = 0  # samples in the queue whose values are still to be noted; the training thread's
         self._noted = 0  # the late thread's count of those that it noted
@@ -60,6 +57,8 @@ class Losses:
         self._changed = threading.Condition()
         self.scale = ScaleWatch()
         self._named: set[str] = set()  # metrics that could not be read
+        self.worker = Worker("late", self.turn, run.trouble)
+        self._has_worker = False
         self._bad_since: int | None = None  # the step of which a warning has said that a value is not finite
 
     # ---- the training thread ---------------------------------------------------------------------------------------
@@ -95,6 +94,13 @@ class Losses:
             self._queue.append((sample, is_late))
             if self._taken == 1:
                 self._wake()
+
+    def _wake(self) -> None:
+        """Wake the late thread, which is started when the training thread first has something for it."""
+        if not self._has_worker:
+            self._has_worker = True
+            self.worker.start()
+        self.worker.wake()
 
     def _captured(self, name: str, value: object) -> Captured:
         found = None if value is None else capture(value)
@@ -149,6 +155,12 @@ class Losses:
         if number is None and value is not None:
             self._unreadable(name, "a value that its device did not deliver")
         return number
+
+    def end(self, until: float) -> None:
+        """Read what is there, and end the thread; until `until` by the process's monotonic clock."""
+        if self._has_worker:
+            self.settle(until - time.monotonic())
+            self.worker.end(until)
 
     # ---- either ----------------------------------------------------------------------------------------------------
 

@@ -10,12 +10,17 @@ import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from rekindle.compat import UTC
 from rekindle.monitor.base.aws import MAX_LISTED, Clients
-from rekindle.protocol.mailbox import MAX_MANIFEST_BYTES, Place
+from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import MAX_MANIFEST_BYTES, MailboxError, Place
 from rekindle.protocol.store_clock import age_s
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_Read = TypeVar("_Read")
 
 
 class Box(Protocol):
@@ -62,37 +67,13 @@ class BoxAround:
     """A mailbox whose calls all go through one function, which returns or raises what the call does, or its own."""
 
     def __init__(self, box: Box, around: Callable[[Callable[[], Any]], Any]) -> None:
-        self._box = box
-        self._around = around
+        def through(call: Callable[_P, _T]) -> Callable[_P, _T]:
+            return lambda *args, **kwargs: cast(_T, around(lambda: call(*args, **kwargs)))
 
-    @property
-    def uri(self) -> str:
-        return self._box.uri
-
-    @property
-    def is_directory(self) -> bool:
-        return self._box.is_directory
-
-    def get(self, key: str) -> bytes | None:
-        return cast("bytes | None", self._around(lambda: self._box.get(key)))
-
-    def get_aged(self, key: str) -> tuple[bytes | None, float]:
-        return cast("tuple[bytes | None, float]", self._around(lambda: self._box.get_aged(key)))
-
-    def written_at(self, key: str) -> datetime | None:
-        return cast("datetime | None", self._around(lambda: self._box.written_at(key)))
-
-    def put(self, key: str, body: bytes) -> None:
-        self._around(lambda: self._box.put(key, body))
-
-    def put_new(self, key: str, body: bytes) -> bool:
-        return bool(self._around(lambda: self._box.put_new(key, body)))
-
-    def replace(self, key: str, body: bytes, was: bytes) -> bool:
-        return bool(self._around(lambda: self._box.replace(key, body, was)))
-
-    def names(self, prefix: str) -> tuple[str, ...]:
-        return cast("tuple[str, ...]", self._around(lambda: self._box.names(prefix)))
+        self.uri, self.is_directory = box.uri, box.is_directory
+        self.get, self.get_aged, self.written_at = through(box.get), through(box.get_aged), through(box.written_at)
+        self.put, self.put_new, self.replace = through(box.put), through(box.put_new), through(box.replace)
+        self.names = through(box.names)
 
 
 class DirectoryBox:
@@ -239,6 +220,19 @@ class S3Box:
         base = self._place.join("").path
         listed = self._clients.objects(self._bucket, base + prefix, MAX_LISTED)
         return tuple(sorted(key[len(base) :] for key, _, _ in listed))
+
+
+def document(box: Box, key: str, read: Callable[[bytes], _Read], what: str) -> _Read | None:
+    """What lies under a key; None where nothing does, and, after a warning, where it cannot be read.
+
+    Raises: the box's own errors.
+    """
+    raw = box.get(key)
+    try:
+        return None if raw is None else read(raw)
+    except MailboxError as err:
+        logger.warning("The %s in Rekindle's mailbox cannot be read, and is ignored: %s", what, err)
+        return None
 
 
 def open_box(uri: str, clients: Clients) -> Box:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.state import BadStretch, RunState
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.protocol.signals import EventType
 
@@ -19,14 +17,9 @@ SPEAKERS = 8
 class BusEvents:
     """Thread-safe; never waits."""
 
-    def __init__(
-        self, *, identity: Identity, state: RunState, clock: Clock, outbox: Outbox, wake: Callable[[], None]
-    ) -> None:
-        self._identity = identity
-        self._state = state
-        self._clock = clock
+    def __init__(self, run: Run, outbox: Outbox) -> None:
+        self._identity, self._state, self._clock = run.identity, run.state, run.clock
         self._outbox = outbox
-        self._wake = wake
 
     def push(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
         if self._identity.holding.lost_to is not None and detail_type is not EventType.FINISHED:
@@ -43,7 +36,6 @@ class BusEvents:
             "at": self._clock.now().isoformat(),
         }
         self._outbox.push(detail_type, detail | more)
-        self._wake()
 
     def push_bad_stretch(self, stretch: BadStretch, *, is_judge: bool) -> None:
         """Say that values of this rank stay not finite: the first few ranks do, and the one that judges the loss."""

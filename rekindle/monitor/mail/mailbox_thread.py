@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.settings import Config
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.requests import Requests, Verdict
@@ -46,52 +45,43 @@ class Mail:
 
     def __init__(
         self,
+        run: Run,
         *,
         box: Box,
         requests: Requests,
-        clock: Clock,
-        trouble: Trouble,
-        config: Config,
-        job_id: str,
-        attempt: str,
         heartbeat: Callable[[], Heartbeat],
         position: Callable[[], str],
         is_stuck: Callable[[], bool],
         hold: Callable[[], bool] = lambda: True,
         on_superseded: Callable[[str | None], None],
         on_reply: Callable[[CheckpointReply], None],
+        on_turn: Callable[[], None] = lambda: None,
     ) -> None:
         """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
         than this phase of the run ever was. hold: looks whether the run is this process's (`Hold.turn`).
         """
         self._box = box
         self._requests = requests
-        self._clock = clock
-        self._trouble = trouble
-        self._config = config
-        self._job_id = job_id
-        self._attempt = attempt
+        self._clock, self._trouble, self._config = run.clock, run.trouble, run.config
+        self._job_id, self._attempt = run.identity.job_id, run.identity.attempt
         self._heartbeat = heartbeat
         self._position = position
         self._is_stuck = is_stuck
         self._hold = hold
         self._on_superseded = on_superseded
         self._on_reply = on_reply
+        self._on_turn = on_turn
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
-        self._poll_at = self._heartbeat_at = clock.monotonic()
+        self._poll_at = self._heartbeat_at = self._list_at = run.clock.monotonic()
         self._poll_backoff_s = 0.0
         self._rung: bytes | None = None  # the doorbell's bytes at the newest listing
-        self._list_at = clock.monotonic()
         self._has_heartbeat_to_write = True
-        self._wake: Callable[[], None] = lambda: None
-
-    def wakes(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
+        self.worker = Worker("mail", self._turn, run.trouble, is_done=lambda: self.has_sent_all)
 
     def heartbeat_soon(self) -> None:
         """Write the next heartbeat at once: something happened that should not wait."""
         self._heartbeat_at = self._clock.monotonic()
-        self._wake()
+        self.worker.wake()
 
     def answer(
         self,
@@ -123,7 +113,7 @@ class Mail:
                 stacks=stacks,
             )
         )
-        self._wake()
+        self.worker.wake()
 
     def may_write(self) -> bool:
         """Whether the run is this process's now, so that what it writes counts. Raises: the box's own errors."""
@@ -152,6 +142,11 @@ class Mail:
                 self.answer(request, ReplyOutcome.REFUSED, _REFUSALS[Verdict.SUPERSEDED])
         elif was_superseded and self._requests.superseded_by is None:
             self._on_superseded(None)
+
+    def _turn(self) -> float:
+        wait_s = self.turn(is_last=self.worker.is_stopping)
+        self._on_turn()
+        return wait_s
 
     def turn(self, *, is_last: bool) -> float:
         """Do what is due. Returns seconds until something is due again."""

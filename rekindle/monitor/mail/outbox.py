@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.worker import Worker
 from rekindle.protocol.signals import MONITOR_SOURCE, EventType
 
 MAX_EVENTS_WAITING = 200  # an hour without AWS must not eat memory; the oldest are dropped and counted
@@ -24,6 +23,7 @@ EVENTS_PER_CALL = 10  # Source: botocore events PutEventsRequestEntryList, max 1
 MAX_CALL_BYTES = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
+HOLD_LOOK_S = 0.3  # while another process may hold the run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,42 +39,40 @@ class Outbox:
 
     def __init__(
         self,
+        run: Run,
         *,
-        clients: Clients,
-        clock: Clock,
-        trouble: Trouble,
         bus: str | None,
         sends_metrics: bool,
-        is_first_rank: bool = True,
-        dimensions: Mapping[str, str],
-        metrics_s: float,
         on_event: Callable[[str, dict[str, Any]], object] | None = None,
     ) -> None:
-        self._clients = clients
-        self._clock = clock
-        self._trouble = trouble
+        self._run = run
+        self._clients, self._clock, self._trouble = run.clients, run.clock, run.trouble
         self._bus = bus
         self._sends_metrics = sends_metrics
-        self._is_first_rank = is_first_rank
         self._is_muted = False
-        self._dimensions = dimensions
-        self._metrics_s = metrics_s
+        self._metrics_s = run.config.metrics_s
         self._on_event = on_event
         self._untold: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_EVENTS_WAITING)
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._events: deque[_Waiting] = deque()
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES_WAITING)
         self._data: deque[dict[str, Any]] = deque()
-        self._flushed_at = clock.monotonic()
+        self._flushed_at = run.clock.monotonic()
         self._events_backoff_s = 0.0
         self._metrics_backoff_s = 0.0
+        self._eventing = Worker("events", self.turn_events, run.trouble, is_done=lambda: self.has_sent_events)
+        self._metering = Worker("metrics", self._turn_metrics, run.trouble, is_done=lambda: self.has_sent_metrics)
+        self.workers = [self._eventing] * (bus is not None or on_event is not None) + [self._metering] * sends_metrics
 
     def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
-        """Queue one event; the caller wakes the sender. Raises: ValueError, TypeError for what is no JSON."""
+        """Queue one event. Raises: ValueError, TypeError for what is no JSON."""
         if self._on_event is not None:
             self._untold.append((detail_type.value, dict(detail)))
-        if self._bus is None:
-            return
+        if self._bus is not None:
+            self._queue(detail_type, detail)
+        self._eventing.wake()
+
+    def _queue(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
         _json(detail)
         with self._lock:
             if len(self._events) >= MAX_EVENTS_WAITING:
@@ -108,6 +106,8 @@ class Outbox:
 
     def turn_events(self) -> float:
         """Send the waiting events. Returns seconds until there is something to do again, unless woken before."""
+        if self._run.identity.holding.is_open:
+            return HOLD_LOOK_S
         self._tell_script()
         worked = self._send_events()
         self._events_backoff_s = _backoff(self._events_backoff_s, worked=worked)
@@ -120,10 +120,12 @@ class Outbox:
             except Exception as err:  # the script's own function
                 self._trouble.inner("on_event", err)
 
-    def turn_metrics(self, *, is_last: bool) -> float:
+    def _turn_metrics(self) -> float:
         """Send the samples gathered so far, when they are due. Returns seconds until the next turn."""
+        if self._run.identity.holding.is_open:
+            return HOLD_LOOK_S
         now = self._clock.monotonic()
-        if now - self._flushed_at >= self._metrics_s or is_last:
+        if now - self._flushed_at >= self._metrics_s or self._metering.is_stopping:
             self._flushed_at = now
             self._collect()
         worked = self._send_data()
@@ -139,9 +141,12 @@ class Outbox:
     def has_sent_metrics(self) -> bool:
         return not self._data and not self._samples
 
-    @property
-    def is_empty(self) -> bool:
-        return self.has_sent_events and self.has_sent_metrics
+    def end(self, until: float) -> None:
+        """Send what waits, until `until` by the process's monotonic clock."""
+        for worker in (self._eventing, self._metering):
+            worker.stop()
+        for worker in (self._eventing, self._metering):
+            worker.end(until)
 
     def _collect(self) -> None:
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
@@ -150,9 +155,9 @@ class Outbox:
         data, unreadable = aggregate(
             taken,
             at=self._clock.now(),
-            dimensions=self._dimensions,
+            dimensions={"JobId": self._run.identity.job_id},
             is_fine=self._metrics_s < FINE_BELOW_S,
-            has_step=self._is_first_rank,
+            has_step=self._run.is_first,
         )
         if unreadable:
             self._trouble.count("unreadable_values", unreadable)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Collection
 
 from rekindle.compat import StrEnum
+from rekindle.monitor.base.identity import Identity
 from rekindle.protocol.mailbox import CheckpointRequest, Fence
 
 # "Cannot" leaves this much before the deadline: the service stops waiting then, and how long a request lay unread is
@@ -30,10 +31,9 @@ class Verdict(StrEnum):
 class Requests:
     """Shared by the mailbox thread (offers, overdue) and the training thread (take). Each request is answered once."""
 
-    def __init__(self, *, job_id: str, attempt: str, attempt_number: int) -> None:
-        self._job_id = job_id
-        self._attempt = attempt
-        self._attempt_number = attempt_number
+    def __init__(self, identity: Identity) -> None:
+        self._job_id, self._attempt = identity.job_id, identity.attempt
+        self._attempt_number = identity.attempt_number
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._waiting: dict[str, tuple[CheckpointRequest, float]] = {}  # each with when it is to be answered
         self._taken: set[str] = set()  # of those that wait: a save that has begun will answer them

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from rekindle.monitor.base.settings import ENV_CLUSTER_FILE
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bounded import TooSlow
-from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.boxes import Box, document
 from rekindle.protocol.cluster.cluster_name import (
     ENV_SLURM_CLUSTER,
     cluster_in_conf,
@@ -180,15 +180,8 @@ def _submitted(env: Mapping[str, str]) -> Unplanned:
 
 def _plan(box: Box | None, attempt: str) -> Plan | None:
     """The plan under that name; None without one, and for one that cannot be read or is another's."""
-    raw = None if box is None else box.get(plan_key(attempt))
-    if raw is None:
-        return None
-    try:
-        plan = Plan.from_json(raw)
-    except MailboxError as err:
-        logger.warning("Rekindle's plan for this attempt cannot be read: %s", err)
-        return None
-    return plan if plan.attempt == attempt else None
+    plan = None if box is None else document(box, plan_key(attempt), Plan.from_json, "plan for this attempt")
+    return plan if plan is not None and plan.attempt == attempt else None
 
 
 def patiently(read: Callable[[], _Answer]) -> _Answer:

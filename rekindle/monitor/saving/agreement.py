@@ -252,13 +252,9 @@ class Agreement:
 
     # ---- the negotiating thread --------------------------------------------------------------------------------
 
-    def set_negotiator(self, negotiator: Negotiator) -> None:
-        """From now on this one is asked; without one this rank acts alone."""
-        self._negotiator = negotiator
-
-    def set_wake(self, wake: Callable[[], None]) -> None:
-        """How to wake the negotiating thread for a request."""
-        self._wake = wake
+    def set_negotiator(self, negotiator: Negotiator, wake: Callable[[], None]) -> None:
+        """From now on this one is asked, and woken for it; without one this rank acts alone."""
+        self._negotiator, self._wake = negotiator, wake
 
     def report_alive(self, wait_s: float = 0.0) -> None:
         """The negotiating thread is alive, and will report again after at most `wait_s` of waiting and its work."""

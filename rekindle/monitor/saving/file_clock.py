@@ -20,14 +20,14 @@ def file_time_of(began: float, place: Path) -> float | None:
         folder = place.parent
         if os.stat(folder).st_dev != device:  # the root of a file system of its own
             folder = place
-        written_at = _written_now(str(folder))
+        written_at = written_now(str(folder))
     except OSError:
         return None
     return written_at - (time.monotonic() - began)
 
 
-def _written_now(folder: str) -> float:
-    """Raises: OSError."""
+def written_now(folder: str) -> float:
+    """The time that a file made in there gets now. Raises: OSError."""
     with contextlib.suppress(OSError, AttributeError):  # neither on NFS nor on FUSE
         return _stamped(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))
     name = os.path.join(folder, f".rekindle-clock-{secrets.token_hex(4)}.tmp")

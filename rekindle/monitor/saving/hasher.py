@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from rekindle.checkpoints.found import Stamp
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.protocol.hashing import Interrupted, hash_file, verify_hashes
@@ -43,18 +43,16 @@ class Hasher:
 
     def __init__(
         self,
+        run: Run,
         *,
         box: Box,
-        clock: Clock,
-        trouble: Trouble,
         is_busy: Callable[[], bool],
         on_damaged: Callable[[int, str], None],
         read_bytes_s: float = READ_BYTES_S,
     ) -> None:
         """is_busy: something more urgent than hashing is in progress. on_damaged: (step, what is wrong with it)."""
         self._box = box
-        self._clock = clock
-        self._trouble = trouble
+        self._clock, self._trouble = run.clock, run.trouble
         self._is_busy = is_busy
         self._on_damaged = on_damaged
         self._read_bytes_s = read_bytes_s
@@ -63,21 +61,21 @@ class Hasher:
         self._stop = threading.Event()
         self._read_at = 0.0  # when the next chunk may be read
         self._is_slowed = False
+        self.worker = Worker("hash", self.turn, run.trouble)
 
     def submit(self, manifest: Manifest, root: str, stamps: Mapping[str, Stamp]) -> None:
         """Read the local files of a checkpoint that was just sealed. stamps: of the files as they were sealed."""
         self._waiting.append(_HashJob(manifest, Path(root), stamps))
+        self.worker.wake()
 
     def check(self, key: Key, path: str) -> None:
         """Compare the checkpoint at `path`, from which this run resumed, with the hashes of its manifest, `key`."""
         self._to_check = (key, path)
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._waiting) or self._to_check is not None
+        self.worker.wake()
 
     def stop(self) -> None:
         self._stop.set()
+        self.worker.stop()
 
     def turn(self) -> float:
         """Read what waits. Returns seconds until the next turn."""

@@ -5,6 +5,7 @@ The keys are listed in `negotiation`, on whose thread all of this runs.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -88,19 +89,18 @@ class Leader:
         agreement: Agreement,
         hooks: Hooks,
         step_s: Callable[[], float | None],
-        session: str,
         clock: Clock,
         trouble: Trouble,
     ) -> None:
-        """step_s: a recent step's seconds, rather too many than too few. session: a text no other start has."""
-        self.session = session
+        """step_s: a recent step's seconds, rather too many than too few."""
+        self.session = secrets.token_hex(8)  # no other start has it
         self._agreement = agreement
         self._bounds = agreement.bounds
         self._hooks = hooks
         self._step_s = step_s
         self._clock = clock
         self._trouble = trouble
-        self._notice = Notice(session=session)
+        self._notice = Notice(session=self.session)
         self._published: str | None = None
         self._members = self._roll("m1")
         self._open: _Open | None = None

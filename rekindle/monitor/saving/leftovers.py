@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.saving.file_clock import written_now
 
 FILE_MARK: Final = ".rekindle-"
 FOLDER_MARK: Final = ".tmp-rekindle-"
@@ -38,7 +39,7 @@ def remove_leftovers(directory: str | os.PathLike[str]) -> list[str]:
     """
     removed: list[str] = []
     try:
-        before = _clock_of(Path(directory)) - (time.monotonic() - _STARTED)
+        before = written_now(os.fspath(directory)) - (time.monotonic() - _STARTED)
         for path, is_folder in _found(Path(directory)):
             if _last_written(path, is_folder=is_folder) >= before:
                 continue
@@ -52,16 +53,6 @@ def remove_leftovers(directory: str | os.PathLike[str]) -> list[str]:
     if removed:
         logger.info("Removed %d unfinished saves of earlier processes from %s", len(removed), directory)
     return removed
-
-
-def _clock_of(directory: Path) -> float:
-    """The file system's time, in seconds since the epoch."""
-    probe = directory / f".clock{FILE_MARK}{os.getpid()}"
-    try:
-        probe.write_bytes(b"")
-        return probe.stat().st_mtime
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def _found(directory: Path) -> Iterator[tuple[Path, bool]]:

@@ -40,6 +40,7 @@ from typing import Final
 from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.processes import own_process
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
@@ -120,7 +121,8 @@ class Negotiation:
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
         self._is_over = False  # nothing is read or written any more
-        agreement.set_negotiator(self)
+        self.worker = Worker("agree", self.turn, trouble, is_done=lambda: self.has_left)
+        agreement.set_negotiator(self, self.worker.wake)
 
     # ---- the thread --------------------------------------------------------------------------------------------
 

@@ -26,14 +26,13 @@ from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import OF_ANOTHER, Fault, Problem, sealed_since, texts
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.boxes import Box, document
 from rekindle.monitor.mail.holding import lives_in
 from rekindle.monitor.mail.slurm import Unplanned
 from rekindle.monitor.saving.objects import sealed_in_s3
 from rekindle.monitor.saving.saved import Upload, local_path
 from rekindle.protocol.mailbox import (
     Fence,
-    MailboxError,
     Manifest,
     Place,
     ResumePlan,
@@ -161,7 +160,7 @@ class _SearchPlace:
         if not keys:  # most starts: one call, and no more
             return _Sealed()
         marks = frozenset(self.box.names(quarantine_prefix()))
-        fence = _fence(self.box)
+        fence = document(self.box, fence_key(), Fence.from_json, "fence")
         fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
         lives = lives_in(self.box)
         newer: list[Manifest] = []
@@ -194,12 +193,7 @@ class _SearchPlace:
 
     def _manifests(self, keys: Sequence[str]) -> Iterator[Manifest]:
         for key in keys:
-            try:
-                raw = None if self.box is None else self.box.get(key)
-                manifest = None if raw is None else Manifest.from_json(raw)
-            except MailboxError as err:
-                logger.warning("The manifest %s cannot be read: %s", key, err)
-                continue
+            manifest = None if self.box is None else document(self.box, key, Manifest.from_json, f"manifest {key}")
             if manifest is not None and manifest.key == key:
                 yield manifest
 
@@ -227,15 +221,6 @@ def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
     """By the store's clock alone: those of the hosts that wrote the two may be minutes apart."""
     written_at = box.written_at(key)
     return written_at is not None and fenced_at is not None and written_at > fenced_at
-
-
-def _fence(box: Box) -> Fence | None:
-    raw = box.get(fence_key())
-    try:
-        return None if raw is None else Fence.from_json(raw)
-    except MailboxError as err:
-        logger.warning("The mailbox's fence cannot be read (%s); it is ignored", err)
-        return None
 
 
 def other_world(plan: ResumePlan, box: Box | None, world_size: int) -> str:
@@ -278,12 +263,8 @@ def _manifest(plan: ResumePlan, box: Box | None) -> Manifest | None:
     key = parse_key(Place.parse(plan.manifest_uri, "manifest").path)
     if key is None or key.step is None:
         return None
-    raw = box.get(manifest_key(key.step, key.name, key.life))
-    try:
-        return None if raw is None else Manifest.from_json(raw)
-    except MailboxError as err:
-        logger.warning("The manifest of the checkpoint to resume from cannot be read: %s", err)
-        return None
+    where = manifest_key(key.step, key.name, key.life)
+    return document(box, where, Manifest.from_json, "manifest of the checkpoint to resume from")
 
 
 def _quarantined(upload: Upload | None, box: Box | None) -> Callable[[str], bool]:

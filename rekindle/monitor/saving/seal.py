@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from rekindle.checkpoints.folders import sealed_at
 from rekindle.checkpoints.marks import is_forensic
 from rekindle.checkpoints.verdict import texts
-from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.trouble import Trouble, logger
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
@@ -82,43 +82,39 @@ class Sealer:
 
     def __init__(
         self,
+        run: Run,
         *,
         box: Box,
         mail: Mail,
         requests: Requests,
-        clients: Clients,
-        trouble: Trouble,
         hasher: Hasher,
         manifest_of: Callable[[SaveJob, str, tuple[ManifestFile, ...]], Manifest],
         upload: Upload | None,
-        clock: Clock,
-        has_others: bool,
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
         counts: OwnCounts | None = None,
     ) -> None:
         """Create the sealer of one process.
 
-        has_others: other ranks write parts of the checkpoints. manifest_of: the manifest of (save, root, files).
+        manifest_of: the manifest of (save, root, files).
         on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
         counts: how the run's checkpoints count their steps.
         """
         self._box = box
         self._mail = mail
         self._requests = requests
-        self._clients = clients
-        self._trouble = trouble
+        self._clients, self._clock, self._trouble = run.clients, run.clock, run.trouble
         self._hasher = hasher
         self._manifest_of = manifest_of
         self._upload = upload
-        self._clock = clock
-        self._has_others = has_others
+        self._has_others = run.identity.world_size > 1  # which write parts of the checkpoints
         self._counts = counts or OwnCounts()
         self._on_failed = on_failed
         self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
         self._lock = threading.RLock()
         self._pending: list[_PendingSave] = []
+        self.worker = Worker("seal", self.turn, run.trouble, is_done=lambda: self.is_idle)
 
     @property
     def is_idle(self) -> bool:
@@ -134,6 +130,7 @@ class Sealer:
         now = self._clock.monotonic()
         with self._lock:
             self._pending.append(_PendingSave(job, now + self._wait_s(job)))
+        self.worker.wake()
 
     def _wait_s(self, job: SaveJob) -> float:
         """How long the files of a save are waited for that cannot be seen yet, as with the caches of NFS and Lustre."""

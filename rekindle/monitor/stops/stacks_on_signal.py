@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from rekindle.monitor.base.processes import read_process
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.mail.slurm import is_on_slurm
 from rekindle.monitor.stops.dispositions import has_c_handler
@@ -159,12 +161,9 @@ def _processes(proc: Path) -> tuple[dict[int, int], dict[int, str]]:
     except OSError:
         return parents, names
     for pid in there:
-        try:
-            stat = (proc / str(pid) / "stat").read_bytes().decode(errors="replace")
-            head, _, rest = stat.rpartition(")")  # a name may hold spaces and brackets
-            parents[pid], names[pid] = int(rest.split()[1]), head.partition("(")[2]
-        except (OSError, ValueError, IndexError):  # it went while we looked, or is hidden from us
-            continue
+        with suppress(OSError, ValueError):  # hidden from us
+            if (found := read_process(pid, proc)) is not None:
+                parents[pid], names[pid] = found.parent, found.name
     return parents, names
 
 
@@ -174,8 +173,6 @@ def _survives(status: Path, number: int) -> bool:
     except OSError:
         return not status.parent.exists()  # it is gone
     found = dict(line.split(":", 1) for line in lines if ":" in line)
-    if found.get("State", "").strip().startswith(("Z", "X")):
-        return True
     try:
         masks = [int(found[name], 16) for name in ("SigBlk", "SigIgn", "SigCgt")]
     except (KeyError, ValueError):

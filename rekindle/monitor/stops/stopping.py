@@ -7,10 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.guard import note
-from rekindle.monitor.base.state import RunState
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.liveness.peers import LocalWorkers
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.stops.signals import Signals
@@ -28,30 +26,25 @@ class Stopping:
 
     def __init__(
         self,
+        run: Run,
         *,
-        state: RunState,
         stall: StallWatch,
-        clock: Clock,
-        trouble: Trouble,
-        grace_s: float,
         can_save: Callable[[], bool],
         is_sealed: Callable[[], bool],
         write_stacks: Callable[[], None],
     ) -> None:
-        self._state = state
+        self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
         self._stall = stall
-        self._clock = clock
-        self._trouble = trouble
         self._can_save = can_save
         self._is_sealed = is_sealed
-        self._wakeup = Wakeup(trouble)
-        self._asked = StacksOnSignal(write_stacks, self._wakeup, trouble)
+        self._wakeup = Wakeup(run.trouble)
+        self._asked = StacksOnSignal(write_stacks, self._wakeup, run.trouble)
         self._signals = Signals(self._wakeup.handled)
         self._workers = LocalWorkers({})
         self._termination = Termination(
             signals=self._signals,
-            clock=clock,
-            grace_s=grace_s,
+            clock=run.clock,
+            grace_s=run.config.term_grace_s,
             situation=self._situation,
             moved_at=lambda: stall.marked_at,
         )

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from rekindle.detectors.points import Health
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
-from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.values import Unreadable, _OwnCopies, capture, is_pending, is_ready, read
 from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLoss
@@ -489,12 +490,13 @@ class Ranks:
         self.learned: list[int] = []
         self.seats = [
             JudgingRank(
-                rank=rank,
-                world_size=world_size,
-                state=self.states[rank],
-                clock=SystemClock(),
-                trouble=Trouble(),
-                publish_s=0.0,
+                Run(
+                    identity=Identity(
+                        job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=world_size
+                    ),
+                    config=Config(heartbeat_s=0.0),
+                    state=self.states[rank],
+                ),
                 news=lambda rank=rank: self.news[rank],  # type: ignore[misc]
                 on_news=lambda rank=rank: self.learned.append(rank),  # type: ignore[misc]
             )

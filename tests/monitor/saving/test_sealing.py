@@ -18,7 +18,8 @@ from rekindle.checkpoints.marks import PROBLEM
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.measure import Preempted, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveResult
@@ -36,6 +37,7 @@ from rekindle.protocol.mailbox import (
 from rekindle.protocol.manifests import POISONED
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
+IDENTITY = Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1)
 ENV = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}
 
 
@@ -328,9 +330,8 @@ def hashed(box: ObservedBox, manifest: Manifest) -> Hashes:
 
 def a_hasher(box: ObservedBox, damaged: list[str] | None = None) -> Hasher:
     return Hasher(
+        Run(identity=IDENTITY),
         box=box,
-        clock=SystemClock(),
-        trouble=Trouble(),
         is_busy=lambda: False,
         on_damaged=lambda step, why: (damaged if damaged is not None else []).append(why),
     )
@@ -410,7 +411,7 @@ def test_hashing_waits_while_something_more_urgent_goes_on(box: ObservedBox, tmp
         asked.set()
         return is_busy.is_set()
 
-    hasher = Hasher(box=box, clock=SystemClock(), trouble=Trouble(), is_busy=busy, on_damaged=lambda step, why: None)
+    hasher = Hasher(Run(identity=IDENTITY), box=box, is_busy=busy, on_damaged=lambda step, why: None)
     hasher.submit(manifest, str(root), {item.path: Stamp.of(root / item.path) for item in manifest.files})
     thread = threading.Thread(target=hasher.turn, daemon=True)
     thread.start()
