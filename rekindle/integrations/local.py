@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.compiler import hide_from_compiler
-from rekindle.monitor.base.guard import PASS
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import Captured, capture, collect, is_pending, is_ready, read
 
@@ -33,7 +33,7 @@ _LOOK_S = 0.01
 _is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)  # there from torch 2.3 on
 
 
-class LocalWatch:
+class LocalWatch(Guarded):
     """One per process, on the training thread. None of its methods raises or waits, but `close` for two seconds.
 
     watch = LocalWatch(mon)                 # scaler=...: see `Monitor.scaler`
@@ -56,35 +56,27 @@ class LocalWatch:
         self._entered: dict[int, Any] = {}  # modules whose forward pass has begun
         self._paces: deque[list[tuple[Any, Any]]] = deque(maxlen=STEPS_KEPT)
         self._spare: list[Any] = []  # events of the device that are used again: making one takes longer than recording
-        self._noted: set[str] = set()
         # Inside a compiled function: one graph break, and nothing of ours is traced.
         hide_from_compiler(self, ("loss", "stepped"))
 
+    @guarded("gradients")
     def gradients(self, model: Any) -> None:
         """Look at this rank's own gradients from now on. Calling it again moves the look to that model."""
-        try:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = [parameter.register_hook(self._see) for parameter in _spread(list(_small(model)))]
-            if not self._handles:
-                self._handles = self._watch_modules(model)
-            if not self._handles:
-                self._note("gradients", "The model has no gradients to look at on this rank: its loss is looked at")
-        except PASS:
-            raise
-        except BaseException as err:  # a model of any kind: its gradients are not looked at
-            self._note("gradients", f"The model's gradients cannot be looked at: {err!r}")
+        for handle in self._handles:
+            handle.remove()
+        self._handles = [parameter.register_hook(self._see) for parameter in _spread(list(_small(model)))]
+        if not self._handles:
+            self._handles = self._watch_modules(model)
+        if not self._handles:
+            logger.warning("The model has no gradients to look at on this rank: its loss is looked at")
 
+    @guarded("loss")
     def loss(self, loss: Any) -> None:
         """This rank's own loss, before any averaging over ranks. Only floating-point tensors are looked at."""
-        try:
-            if isinstance(loss, torch.Tensor) and not _is_capturing():
-                self._look(LOSS, loss)
-        except PASS:
-            raise
-        except BaseException as err:
-            self._note(LOSS, f"A loss cannot be looked at: {err!r}")
+        if isinstance(loss, torch.Tensor) and not _is_capturing():
+            self._look(LOSS, loss)
 
+    @guarded("stepped")
     def stepped(self, step: int) -> float | None:
         """The step is over. Returns the newest known seconds of own work in a step, for `Monitor.step(work_s=...)`.
 
@@ -93,52 +85,36 @@ class LocalWatch:
         the forward passes of some modules, once their parameters are there. On a GPU the device measures it, so it is
         that of a step or two ago. None where neither is looked at.
         """
-        try:
-            if _is_capturing():
-                return None  # what was queued before may not be asked about now
-            for (metric, _), values in self._found.items():
-                if values and len(self._unread) < STEPS_KEPT:
-                    self._unread.append((step, metric, capture(_worst(values))))
-            self._found.clear()
-            self._tell()
-            if self._began is not None and self._worked is not None:
-                self._paces.append([(self._began, self._worked), *self._spans])
-            self._spans = []
-            self._began, self._worked = self._now(None), None
-            return self._pace()
-        except PASS:
-            raise
-        except BaseException as err:
-            self._note("stepped", f"What is this rank's own of a step is not known: {err!r}")
-            return None
+        if _is_capturing():
+            return None  # what was queued before may not be asked about now
+        for (metric, _), values in self._found.items():
+            if values and len(self._unread) < STEPS_KEPT:
+                self._unread.append((step, metric, capture(_worst(values))))
+        self._found.clear()
+        self._tell()
+        if self._began is not None and self._worked is not None:
+            self._paces.append([(self._began, self._worked), *self._spans])
+        self._spans = []
+        self._began, self._worked = self._now(None), None
+        return self._pace()
 
+    @guarded("close")
     def close(self) -> None:
         """Take the hooks away and report what is outstanding."""
         until = time.monotonic() + CLOSE_S
-        try:
-            for handle in self._handles:
-                handle.remove()
-            self._handles.clear()
-            while self._tell(is_last=True) and time.monotonic() < until:
-                time.sleep(_LOOK_S)  # noqa: TID251  the run is over
-        except PASS:
-            raise
-        except BaseException as err:
-            self._note("close", f"What is this rank's own of the last steps is not known: {err!r}")
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        while self._tell(is_last=True) and time.monotonic() < until:
+            time.sleep(_LOOK_S)  # noqa: TID251  the run is over
 
+    @guarded("gradient")
     def _see(self, gradient: Any) -> None:
         """A hook of autograd: returns nothing, so that the gradient stays what it is."""
-        if _is_compiling():
-            return
-        try:
-            if _is_capturing():
-                return  # a graph is recorded: nothing is computed, and its replays call no hook
-            self._look(GRADIENT, gradient)
-            self._worked = self._now(self._worked)
-        except PASS:
-            raise
-        except BaseException as err:
-            self._note(GRADIENT, f"A gradient cannot be looked at: {err!r}")
+        if _is_compiling() or _is_capturing():
+            return  # in a graph that is recorded nothing is computed, and its replays call no hook
+        self._look(GRADIENT, gradient)
+        self._worked = self._now(self._worked)
 
     def _watch_modules(self, model: Any) -> list[Any]:
         """Hooks on FSDP2's innermost modules, behind its own hooks, which wait for the parameters of all ranks."""
@@ -154,23 +130,17 @@ class LocalWatch:
             handles.append(module.register_forward_hook(lambda *_, number=number: self._mark(number, ends=True)))
         return handles
 
+    @guarded("module")
     def _mark(self, number: int | None, *, ends: bool = False) -> None:
         """The model's forward pass begins (None), or that of a module begins or ends. A hook: returns nothing."""
-        if _is_compiling():
+        if _is_compiling() or _is_capturing() or len(self._spans) >= FOLD_AT:
             return
-        try:
-            if _is_capturing() or len(self._spans) >= FOLD_AT:
-                return
-            if number is None:
-                self._worked = self._worked or self._now(None)
-            elif not ends:
-                self._entered[number] = self._now(None)
-            elif (began := self._entered.pop(number, None)) is not None:
-                self._spans.append((began, self._now(None)))
-        except PASS:
-            raise
-        except BaseException as err:
-            self._note("modules", f"A module's own work cannot be measured: {err!r}")
+        if number is None:
+            self._worked = self._worked or self._now(None)
+        elif not ends:
+            self._entered[number] = self._now(None)
+        elif (began := self._entered.pop(number, None)) is not None:
+            self._spans.append((began, self._now(None)))
 
     def _look(self, metric: str, values: Any) -> None:
         values = _plain(values.detach())
@@ -224,11 +194,6 @@ class LocalWatch:
             event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
         event.record()
         return event
-
-    def _note(self, what: str, text: str) -> None:
-        if what not in self._noted:
-            self._noted.add(what)
-            logger.warning("%s", text)
 
 
 def _small(model: Any) -> Iterator[Any]:

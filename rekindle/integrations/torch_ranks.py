@@ -5,12 +5,13 @@ Nothing here is a collective. A rank that waits for the others, in a save of the
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -164,17 +165,10 @@ class SaveGivenUp(RuntimeError):
     """A save that this rank waits in for another one's part cannot succeed any more."""
 
 
-class Opener:
+def opener() -> Callable[[], Exchange]:
     """Opens the ranks' store for a monitor: first over torch's own connection, after a failure over a new one."""
-
-    def __init__(self) -> None:
-        self._has_opened = False
-
-    def __call__(self) -> Exchange:
-        """Raises what torch's store raises."""
-        shared = store()
-        has_opened, self._has_opened = self._has_opened, True
-        return shared.reconnected() if has_opened else shared
+    tries = itertools.count()
+    return lambda: store().reconnected() if next(tries) else store()
 
 
 def wait_for(exchange: Exchange, key: str, timeout_s: float) -> str:
@@ -297,7 +291,7 @@ def start(*, save: SaveFunction | None, **more: Any) -> Monitor:
             given,
             rank=rank,
             world_size=world_size,
-            exchange=given.exchange or Opener(),
+            exchange=given.exchange or opener(),
             share=given.share or share,
             end_collectives=given.end_collectives or end_collectives,
         )
