@@ -127,12 +127,9 @@ class LiveMonitor(Monitor):
         self._voice = BusEvents(run, self._outbox)
         abandon_s = run.config.abandon_s
         self._agreement = Agreement(
-            rank=run.identity.rank,
-            world_size=run.identity.world_size,
+            run,
             wish=self._wish,
             take=self._take_wish,
-            step_s=lambda: run.state.step_s,
-            clock=run.clock,
             bounds=Bounds(stuck_s=abandon_s, enter_s=abandon_s, lifeless_s=2 * abandon_s),
         )
         self._saver = Saver(
@@ -219,15 +216,11 @@ class LiveMonitor(Monitor):
             completed=saver.completed,
             resumed_apart=self._resumed_apart,
         )
-        leader = Leader(
-            agreement=self._agreement,
-            hooks=hooks,
-            step_s=lambda: self._state.slow_step_s,
-            clock=self._clock,
-            trouble=self._trouble,
-        )
+        run, agreement = self._run, self._agreement
+        leader = Leader(run, agreement=agreement, hooks=hooks, step_s=lambda: run.state.slow_step_s)
         negotiation = Negotiation(
-            agreement=self._agreement,
+            run,
+            agreement=agreement,
             open_exchange=exchange,
             resume_step=self.resume.step,
             leader=leader if self._run.is_first else None,
@@ -235,8 +228,6 @@ class LiveMonitor(Monitor):
             abandoned=self._abandoned,
             is_waiting=self._is_waiting,
             phases=self._phases,
-            clock=self._clock,
-            trouble=self._trouble,
         )
         self._workers.append(negotiation.worker)
         return negotiation

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader
@@ -166,17 +166,10 @@ class Rank:
         self.operations = 0
         self.is_victim = rank == story.victim
         bounds = IMPATIENT if self.is_victim and story.fault in (Fault.SILENT, Fault.DIES) else QUICK
-        clock, trouble = SystemClock(), Trouble()
-        self.agreement = Agreement(
-            rank=rank,
-            world_size=story.world,
-            wish=lambda: self.wish,
-            take=self._take,
-            step_s=lambda: None,
-            clock=clock,
-            bounds=bounds,
-        )
+        run = Run(identity=Identity(job_id="job", attempt="run-1", attempt_number=1, rank=rank, world_size=story.world))
+        self.agreement = Agreement(run, wish=lambda: self.wish, take=self._take, bounds=bounds)
         leader = Leader(
+            run,
             agreement=self.agreement,
             hooks=Hooks(
                 objection=lambda: "",
@@ -185,10 +178,9 @@ class Rank:
                 resumed_apart=lambda why: None,
             ),
             step_s=lambda: story.claimed_step_s,
-            clock=clock,
-            trouble=trouble,
         )
         self.negotiation = Negotiation(
+            run,
             agreement=self.agreement,
             open_exchange=self._open,
             resume_step=None,
@@ -196,10 +188,8 @@ class Rank:
             seat=None,
             abandoned=self.abandoned.append,
             is_waiting=lambda: self.is_waiting,
-            clock=clock,
-            trouble=trouble,
         )
-        self.trouble = trouble
+        self.trouble = run.trouble
         self.worker = self.negotiation.worker
 
     def _take(self, wish: RankRequest) -> None:

@@ -15,9 +15,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Thread
 from typing import Final, Protocol
 
-from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.worker import WakeSignal
-from rekindle.monitor.saving.agreement_terms import BOUNDS, Bounds, Plan, RankRequest
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
@@ -65,27 +65,19 @@ class Agreement:
 
     def __init__(
         self,
+        run: Run,
         *,
-        rank: int,
-        world_size: int,
         wish: Callable[[], RankRequest],
         take: Callable[[RankRequest], None],
-        step_s: Callable[[], float | None],
-        clock: Clock,
-        bounds: Bounds = BOUNDS,
+        bounds: Bounds,
     ) -> None:
-        """wish: returns what this rank wants all ranks to do now. take: called when such a wish is being fulfilled.
-
-        step_s: returns the usual duration of a step; None where it is not known yet.
-        """
-        self.rank = rank
-        self.world_size = world_size
+        """wish: returns what this rank wants all ranks to do now. take: called when such a wish is being fulfilled."""
+        self.rank, self.world_size = run.identity.rank, run.identity.world_size
         self.calls = 0
         self.wish = wish
         self.bounds = bounds
         self._take = take
-        self._step_s = step_s
-        self._clock = clock
+        self._state, self._clock = run.state, run.clock
         self._armed: Plan | None = None  # written by the negotiating thread alone
         self._passed: Plan | None = None  # the newest plan whose call has come; written by the training thread alone
         self._verdict: tuple[Plan, bool] | None = None  # whether all ranks act by that plan
@@ -94,7 +86,7 @@ class Agreement:
         self._negotiator: Negotiator | None = None
         self._why_lost = ""
         self._has_no_answer = False
-        self._silent_after = clock.monotonic() + bounds.silent_s
+        self._silent_after = run.clock.monotonic() + bounds.silent_s
         self._owes_stop = False
         self._under_way: Plan | None = None  # the shared save that not all ranks have left
         self._released = WakeSignal()
@@ -153,7 +145,7 @@ class Agreement:
     def meet_s(self) -> float:
         """How long to wait for the other ranks at a step, in seconds; longer where steps take long."""
         bounds = self.bounds
-        return min(max(bounds.meet_s, bounds.meet_steps * (self._step_s() or 0.0)), bounds.meet_at_most_s)
+        return min(max(bounds.meet_s, bounds.meet_steps * (self._state.step_s or 0.0)), bounds.meet_at_most_s)
 
     def finished(
         self,

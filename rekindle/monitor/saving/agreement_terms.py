@@ -69,9 +69,6 @@ class Bounds:
     reopen_at_most_s: float = 30.0
 
 
-BOUNDS = Bounds()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """All ranks do `wish` at their call number `at_call` of `Monitor.step`, counted from 1 since the start.

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
@@ -83,23 +82,14 @@ class _Asking:
 class Leader:
     """`turn` is called at each read, with the exchange; `lost` where that is broken, `leave` at the end of the run."""
 
-    def __init__(
-        self,
-        *,
-        agreement: Agreement,
-        hooks: Hooks,
-        step_s: Callable[[], float | None],
-        clock: Clock,
-        trouble: Trouble,
-    ) -> None:
+    def __init__(self, run: Run, *, agreement: Agreement, hooks: Hooks, step_s: Callable[[], float | None]) -> None:
         """step_s: a recent step's seconds, rather too many than too few."""
         self.session = secrets.token_hex(8)  # no other start has it
         self._agreement = agreement
         self._bounds = agreement.bounds
         self._hooks = hooks
         self._step_s = step_s
-        self._clock = clock
-        self._trouble = trouble
+        self._clock, self._trouble = run.clock, run.trouble
         self._notice = Notice(session=self.session)
         self._published: str | None = None
         self._members = self._roll("m1")

@@ -37,9 +37,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
 from rekindle.monitor.base.processes import own_process
-from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
@@ -77,6 +76,7 @@ class Negotiation:
 
     def __init__(
         self,
+        run: Run,
         *,
         agreement: Agreement,
         open_exchange: Callable[[], Exchange | None],
@@ -86,8 +86,6 @@ class Negotiation:
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
         phases: RunPhases | None = None,
-        clock: Clock,
-        trouble: Trouble,
     ) -> None:
         """leader: on rank 0. open_exchange: may raise, and is called again after a while where it did.
 
@@ -102,12 +100,11 @@ class Negotiation:
         self._abandoned = abandoned
         self._is_waiting = is_waiting
         self._phases = phases
-        self._clock = clock
-        self._trouble = trouble
+        self._clock, self._trouble = run.clock, run.trouble
         self._bounds = agreement.bounds
         self._token = secrets.token_hex(8)
         self._exchange: Exchange | None = None
-        self._open_at = clock.monotonic()
+        self._open_at = run.clock.monotonic()
         self._failures = 0
         self._read: str | None = None
         self._notice: Notice | None = None
@@ -121,7 +118,7 @@ class Negotiation:
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
         self._is_over = False  # nothing is read or written any more
-        self.worker = Worker("agree", self.turn, trouble, is_done=lambda: self.has_left)
+        self.worker = Worker("agree", self.turn, run.trouble, is_done=lambda: self.has_left)
         agreement.set_negotiator(self, self.worker.wake)
 
     # ---- the thread --------------------------------------------------------------------------------------------
