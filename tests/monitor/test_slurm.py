@@ -17,7 +17,7 @@ from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.monitor import Monitor
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.boxes import DirectoryBox
-from rekindle.monitor.mail.slurm import cluster_of
+from rekindle.protocol.cluster.cluster_name import cluster_named
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_CHECKPOINT_DIR,
@@ -46,6 +46,11 @@ from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 pytestmark = pytest.mark.long
 
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+
+
+def cluster_of(env: dict[str, str]) -> str | None:
+    named = cluster_named(env, passes_over=True)
+    return None if named is None else named[0]
 
 
 @pytest.fixture
@@ -181,7 +186,7 @@ def test_a_cluster_that_slurm_does_not_name_is_read_from_its_file_as_by_the_agen
     env = {name: value for name, value in env.items() if name != "SLURM_CLUSTER_NAME"} | {"SLURM_CONF": str(conf)}
     env |= {"SLURM_CLUSTER_NAME": named} if named is not None else {}
     assert cluster_of(env) == "hpc"
-    assert agents_cluster_of(env, None, str(tmp_path / "none.json"))[0] == "hpc"
+    assert agents_cluster_of(env, None)[0] == "hpc"
     assert cluster_of(env | {"SLURM_CONF": str(tmp_path / "none")}) is None
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 from rekindle.cli.tools.sbatch import Sbatch, read_command
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.table import clean
+from rekindle.protocol.cluster.cluster_name import cluster_named
 from rekindle.protocol.cluster.names import (
     ENV_CLUSTER,
     ENV_SLURM_ATTEMPT,
@@ -183,12 +184,9 @@ def _environment(args: argparse.Namespace, mailbox: str, cluster: str) -> dict[s
 
 def _cluster(env: Mapping[str, str]) -> str:
     """The name that the cluster's agent uses too. Raises: CommandFailed where nothing says it."""
-    from rekindle.monitor.mail.slurm import cluster_of  # only here: the monitor is much to import for a command line
-
     try:
-        name = cluster_of(env)
-        if name is not None:
-            return name
+        if named := cluster_named(env, passes_over=True):
+            return named[0]
         shown = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True, timeout=60)
         found = re.search(r"^ClusterName\s*=\s*(\S+)", shown.stdout, re.MULTILINE)
         return check_cluster(found[1] if found else None, ENV_CLUSTER)

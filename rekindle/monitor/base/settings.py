@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from rekindle.detectors.hang import FACTOR, HangLimit
+from rekindle.protocol.cluster.cluster_name import ENV_CLUSTER_FILE
 from rekindle.protocol.cluster.names import ENV_CLUSTER
 from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_NAMES, RunPhase
 from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
@@ -35,7 +36,6 @@ VARIABLES = {
 
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
-ENV_CLUSTER_FILE = "REKINDLE_CLUSTER_FILE"
 # Further variables that the monitor and the launchers of its runs know.
 _OTHERS = (ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_LINKS, ENV_CLUSTER, ENV_SWITCH, ENV_METRICS)
 KNOWN = (*ENV_NAMES, *_OTHERS, ENV_CLUSTER_FILE)

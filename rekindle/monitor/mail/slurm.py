@@ -8,31 +8,21 @@ resumed, and what the run has saved since is newer (see `resuming`).
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, TypeVar
 
-from rekindle.monitor.base.settings import ENV_CLUSTER_FILE
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bounded import TooSlow
 from rekindle.monitor.mail.boxes import Box, document
-from rekindle.protocol.cluster.cluster_name import (
-    ENV_SLURM_CLUSTER,
-    cluster_in_conf,
-    cluster_in_environment,
-    confs_of,
-)
+from rekindle.protocol.cluster.cluster_name import cluster_named
 from rekindle.protocol.cluster.names import (
-    ENV_CLUSTER,
     ENV_SLURM_ATTEMPT,
     OF_ONE_ATTEMPT,
     SlurmAttempt,
     attempt_from_env,
-    check_cluster,
     is_submission_of_ours,
 )
 from rekindle.protocol.mailbox import (
@@ -50,11 +40,6 @@ from rekindle.protocol.mailbox import (
     plan_key,
 )
 
-ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
-RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: HyperPod developer guide, lifecycle scripts
-# The cluster's name for everybody: infra/lifecycle writes it on every node, where only root may read SageMaker's file.
-CLUSTER_FILE: Final = "/etc/rekindle/cluster"
-MAX_CONFIG_BYTES: Final = 16 * 1024 * 1024
 MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
 
@@ -94,25 +79,13 @@ def is_on_slurm(env: Mapping[str, str]) -> bool:
     return env.get("SLURM_JOB_ID", "").isdigit()
 
 
-def cluster_of(env: Mapping[str, str]) -> str | None:
-    """The cluster's name, the same as its agent uses; None where nothing says it. Raises: MailboxError, OSError."""
-    if env.get(ENV_CLUSTER):
-        return check_cluster(env[ENV_CLUSTER], ENV_CLUSTER)
-    for read in (_from_resource_config, _from_cluster_file):
-        name = read(env)
-        if name is not None:
-            return name
-    name = cluster_in_environment(env) or _from_slurm_conf(env)
-    return check_cluster(name, ENV_SLURM_CLUSTER) if name else None
-
-
 def attempt_on_slurm(env: Mapping[str, str]) -> SlurmAttempt | None:
     """This start's name; None outside Slurm, and where the cluster has no name that can be used."""
     if not is_on_slurm(env):
         return None
     try:
-        cluster = cluster_of(env)
-        return None if cluster is None else attempt_from_env(env, cluster)
+        named = cluster_named(env, passes_over=True)  # on the nodes only root may read SageMaker's file
+        return None if named is None else attempt_from_env(env, named[0])
     except (MailboxError, OSError) as err:
         logger.warning("Rekindle's monitor cannot tell which Slurm cluster this is: %s", err)
         return None
@@ -200,36 +173,3 @@ def patiently(read: Callable[[], _Answer]) -> _Answer:
 def _number(env: Mapping[str, str]) -> int:
     text = env.get(ENV_ATTEMPT, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) and int(text) > 0 else 1
-
-
-def _from_resource_config(env: Mapping[str, str]) -> str | None:
-    path = Path(env.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG)
-    try:
-        with path.open("rb") as file:
-            read = json.loads(file.read(MAX_CONFIG_BYTES))
-    except (OSError, ValueError, RecursionError):  # not there, for root only, or half written: others say it too
-        return None
-    config = read.get("ClusterConfig") if isinstance(read, dict) else None
-    name = config.get("ClusterName") if isinstance(config, dict) else None
-    return None if name is None else check_cluster(name, "ClusterName")
-
-
-def _from_slurm_conf(env: Mapping[str, str]) -> str | None:
-    """Where Slurm has given the job no name of its cluster: as the agent reads it."""
-    for path in confs_of(env):
-        try:
-            with Path(path).open(encoding="utf-8", errors="replace") as file:
-                name = cluster_in_conf(file.read(MAX_CONFIG_BYTES))
-        except OSError:
-            continue
-        if name is not None:
-            return name
-    return None
-
-
-def _from_cluster_file(env: Mapping[str, str]) -> str | None:
-    try:
-        text = Path(env.get(ENV_CLUSTER_FILE) or CLUSTER_FILE).read_text(encoding="utf-8")[:1024].strip()
-    except (OSError, ValueError):
-        return None
-    return check_cluster(text, "cluster file") if text else None

@@ -5,20 +5,20 @@ A number that cannot be read raises; it never falls back to the default.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rekindle.protocol.cluster.cluster_name import (
-    ENV_SLURM_CLUSTER,
-    cluster_in_conf,
-    cluster_in_environment,
+    CLUSTER_FILE,
+    ENV_RESOURCE_CONFIG,
+    RESOURCE_CONFIG,
+    cluster_named,
     confs_of,
+    resource_config,
 )
 from rekindle.protocol.cluster.names import ENV_CLUSTER, check_cluster
 from rekindle.protocol.wire import MailboxError
@@ -31,14 +31,10 @@ ENV_POLL: Final = "REKINDLE_POLL_S"
 ENV_LEASE: Final = "REKINDLE_LEASE_S"
 ENV_PARTITIONS: Final = "REKINDLE_PARTITIONS"
 ENV_ACCOUNTS: Final = "REKINDLE_ACCOUNTS"
-ENV_RESOURCE_CONFIG: Final = "SAGEMAKER_RESOURCE_CONFIG_PATH"
-ENV_CLUSTER_FILE: Final = "REKINDLE_CLUSTER_FILE"
 DEFAULT_STACK: Final = "rekindle"
 DEFAULT_STATE_DIR: Final = "/var/lib/rekindle"
 DEFAULT_POLL_S: Final = 10.0  # squeue and scontrol every ten seconds is what one person at a terminal asks of slurmctld
 DEFAULT_LEASE_S: Final = 60.0  # a standby takes over after as long without a renewal
-RESOURCE_CONFIG: Final = "/opt/ml/config/resource_config.json"  # Source: SageMaker developer guide, lifecycle scripts
-CLUSTER_FILE: Final = "/etc/rekindle/cluster"  # what infra/lifecycle writes for everybody on a node
 _STACK: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38}[A-Za-z0-9])?")
 _NAME: Final = re.compile(r"[^\s,=|]{1,200}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -79,7 +75,7 @@ class Settings:
         def get(option: str, variable: str, default: str = "") -> str:
             return options.get(option) or environ.get(variable) or default
 
-        resource_config = environ.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG
+        config = environ.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG
         stack = get("stack", ENV_STACK, DEFAULT_STACK)
         if _STACK.fullmatch(stack) is None:
             lines.append(f"{ENV_STACK} (--stack): {stack!r} is no stack's name")
@@ -99,9 +95,9 @@ class Settings:
         named = {name: _names(environ.get(name, ""), name, lines) for name in (ENV_PARTITIONS, ENV_ACCOUNTS)}
         cluster, cluster_from, region = "", "", None
         try:
-            cluster, cluster_from = cluster_of(environ, options.get("cluster"), resource_config)
+            cluster, cluster_from = cluster_of(environ, options.get("cluster"))
             region = options.get("region") or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-            region = region or _region_of(resource_config)
+            region = region or _region_of(config)
         except (MailboxError, OSError, ValueError) as err:
             lines.append(f"{ENV_CLUSTER} (--cluster): {err}")
         # systemd sets STATE_DIRECTORY where the unit has StateDirectory=; several are separated by colons.
@@ -117,7 +113,7 @@ class Settings:
             region=region,
             state_dir=Path(state_dir or DEFAULT_STATE_DIR),
             poll_s=poll_s,
-            resource_config=resource_config,
+            resource_config=config,
             lease_s=lease_s,
             partitions=named[ENV_PARTITIONS],
             accounts=named[ENV_ACCOUNTS],
@@ -125,67 +121,25 @@ class Settings:
         )
 
 
-def cluster_of(environ: Mapping[str, str], option: str | None, resource_config: str) -> tuple[str, str]:
+def cluster_of(environ: Mapping[str, str], option: str | None) -> tuple[str, str]:
     """The cluster's name and who says so; the monitor on the nodes asks in the same order.
 
     Raises: MailboxError for a name that cannot be used, ValueError where nothing names it or the file that should is
-    broken (a second-best name would be another cluster's state), OSError where that file cannot be read.
+    broken, OSError where that file cannot be read.
     """
     if option:
         return check_cluster(option), "--cluster"
-    if environ.get(ENV_CLUSTER):
-        return check_cluster(environ[ENV_CLUSTER]), ENV_CLUSTER
-    finders: tuple[tuple[str, Callable[[], str | None]], ...] = (
-        (resource_config, lambda: _in_resource_config(resource_config)),
-        (CLUSTER_FILE, lambda: _in_file(environ.get(ENV_CLUSTER_FILE) or CLUSTER_FILE)),
-        (ENV_SLURM_CLUSTER, lambda: cluster_in_environment(environ)),
-        *((path, partial(_in_slurm_conf, path)) for path in confs_of(environ)),
-    )
-    for source, find in finders:
-        name = find()
-        if name is not None:
-            return check_cluster(name, source), source
+    if found := cluster_named(environ, passes_over=False):
+        return found
     raise ValueError(
-        f"nothing names the cluster: no {resource_config} (HyperPod), no {CLUSTER_FILE}, no SLURM_CLUSTER_NAME, "
-        "no slurm.conf in " + ", ".join(confs_of(environ))
+        f"nothing names the cluster: no {environ.get(ENV_RESOURCE_CONFIG) or RESOURCE_CONFIG} (HyperPod), no "
+        f"{CLUSTER_FILE}, no SLURM_CLUSTER_NAME, no slurm.conf in " + ", ".join(confs_of(environ))
     )
-
-
-def _resource(path: str) -> Mapping[str, object]:
-    """`ClusterConfig` of resource_config.json; {} where there is no such file. Raises: OSError, ValueError."""
-    try:
-        raw = Path(path).read_bytes()
-    except FileNotFoundError:
-        return {}
-    read = json.loads(raw)
-    config = read.get("ClusterConfig") if isinstance(read, dict) else None
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} has no ClusterConfig")  # noqa: TRY004  the file's content, not a caller's type
-    return config
-
-
-def _in_resource_config(path: str) -> str | None:
-    config = _resource(path)
-    return str(config["ClusterName"]) if config.get("ClusterName") else None
 
 
 def _region_of(path: str) -> str | None:
-    found = _ARN.fullmatch(str(_resource(path).get("ClusterArn", "")))
+    found = _ARN.fullmatch(str(resource_config(path).get("ClusterArn", "")))
     return found["region"] if found else None
-
-
-def _in_file(path: str) -> str | None:
-    try:
-        return Path(path).read_text(encoding="utf-8").strip() or None
-    except OSError:
-        return None
-
-
-def _in_slurm_conf(path: str) -> str | None:
-    try:
-        return cluster_in_conf(Path(path).read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return None
 
 
 def _names(text: str, variable: str, lines: list[str]) -> frozenset[str]:
