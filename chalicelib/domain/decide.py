@@ -28,7 +28,7 @@ from chalicelib.domain.faults.diagnosis import diagnose
 from chalicelib.domain.guards.holds import with_answers
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
-from chalicelib.domain.node.memory import remember
+from chalicelib.domain.node.remembering import remember
 from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.rules.changes import AFTER_ALL, AFTER_COMMON, AFTER_NODE, AFTER_PHASE
 from chalicelib.domain.rules.common import COMMON, UNKNOWN, UNTOUCHED
