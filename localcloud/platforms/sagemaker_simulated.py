@@ -7,51 +7,33 @@ what a training container would write.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import Phase, TrainingJob
+from localcloud.platforms.simulated_mail import SimulatedMail, loss_at
 from localcloud.platforms.simulated_run import Platform, Run, Script
-from localcloud.platforms.simulated_trouble import Fault, LossJudge, ranks_reports, reply_to
+from localcloud.platforms.simulated_trouble import Fault, LossJudge
 from rekindle.protocol.mailbox import (
     ENV_ATTEMPT,
     ENV_BUS,
     ENV_JOB_ID,
     ENV_MAILBOX,
     CheckpointRequest,
-    Fence,
-    Heartbeat,
     KeyKind,
     LossState,
-    Manifest,
-    ManifestFile,
     Place,
     ReplyOutcome,
     ResumePlan,
     RunPhase,
     SaveKind,
-    fence_key,
-    heartbeat_key,
     parse_key,
-    reply_key,
 )
 from rekindle.protocol.reports import ReportKind
 
-_HEARTBEATS_WITH_IT = (
-    "Rekindle Stall",
-    "Rekindle Non-Finite Loss",
-    "Rekindle Loss Spike",
-    "Rekindle Loss Divergence",
-    "Rekindle Loss Recovered",
-)
-_PAYLOAD = b"weights"  # what a simulated checkpoint holds; its size is what a verifier compares
 _DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{text}"'
 
 
@@ -74,7 +56,7 @@ class Simulated:
         self._clock = clock
         self._jobs = jobs
         self._s3 = s3
-        self._events = events
+        self._mail = SimulatedMail(clock=clock, s3=s3, events=events)
         self.default = default or Script()
         self.scripts: list[Script] = []
         self.script_for: Callable[[TrainingJob], Script] = self._next_script
@@ -120,7 +102,9 @@ class Simulated:
             return
         run.timers.pop("phase", None)
         if run.script.saves_on_sigterm and run.is_moving and run.phase is not RunPhase.STARTUP:
-            self._clock.after(timedelta(0), lambda: self._save(run, SaveKind.EMERGENCY, None), label="save on SIGTERM")
+            self._clock.after(
+                timedelta(0), lambda: self._mail.save(run, SaveKind.EMERGENCY, None), label="save on SIGTERM"
+            )
         if not run.script.ignores_stop:
             self._halt(run)
         self._clock.after(run.script.stopping, lambda: self._stopped(run), label=f"{job.name} stopped")
@@ -170,7 +154,7 @@ class Simulated:
     def _train(self, run: Run) -> None:
         if not self._jobs.enter(run.job.name, Phase.TRAINING):
             return
-        self._push(run, "Rekindle Monitor Started", {})
+        self._mail.push(run, "Rekindle Monitor Started", {})
         self._heartbeat(run)
         if run.plan.step in run.script.unloadable:
             dies = partial(self.crash, run.job.name, text=run.script.load_error)
@@ -206,7 +190,7 @@ class Simulated:
         every = run.script.checkpoint_every
         pause = run.script.step
         if every is not None and step % every == 0 and run.loss_state is LossState.FINITE:
-            self._save(run, SaveKind.PERIODIC, None)
+            self._mail.save(run, SaveKind.PERIODIC, None)
         if step >= run.script.steps:
             self._complete(run)
             return
@@ -214,8 +198,8 @@ class Simulated:
 
     def _complete(self, run: Run) -> None:
         run.phase = RunPhase.FINISHED
-        self._write_heartbeat(run)
-        self._push(run, "Rekindle Monitor Finished", {"why": "finished"})
+        self._mail.write_heartbeat(run)
+        self._mail.push(run, "Rekindle Monitor Finished", {"why": "finished"})
         self._jobs.enter(run.job.name, Phase.UPLOADING)
         self._at(run, "phase", run.script.uploading, lambda: self._end(run, Phase.COMPLETED, None))
 
@@ -253,12 +237,12 @@ class Simulated:
             return
         judge = run.judge
         if news == "recovered":
-            detail = {"healed_step": judge.healed_step, "onset_step": judge.onset_step, "loss": _loss_at(run)}
-            self._push(run, "Rekindle Loss Recovered", detail)
+            detail = {"healed_step": judge.healed_step, "onset_step": judge.onset_step, "loss": loss_at(run)}
+            self._mail.push(run, "Rekindle Loss Recovered", detail)
             return
-        figures = {"loss": 3 * _loss_at(run), "baseline": _loss_at(run), "rule": "as scripted"}
+        figures = {"loss": 3 * loss_at(run), "baseline": loss_at(run), "rule": "as scripted"}
         name = "Rekindle Loss Divergence" if news == "diverge" else "Rekindle Loss Spike"
-        self._push(run, name, {"onset_step": judge.onset_step, "trouble": "loss_spike", **figures})
+        self._mail.push(run, name, {"onset_step": judge.onset_step, "trouble": "loss_spike", **figures})
 
     # ---- its monitor -----------------------------------------------------------------------------------------------
 
@@ -280,171 +264,47 @@ class Simulated:
     def _answer(self, run: Run, key: str) -> None:
         raw = self._s3().get_object(Bucket=run.bucket, Key=key)["Body"].read()
         request = CheckpointRequest.from_json(raw)
-        if request.attempt != run.job.name or not self._may_write(run):
-            self._reply(run, request, ReplyOutcome.REFUSED, "another attempt was asked")
+        if request.attempt != run.job.name or not self._mail.may_write(run):
+            self._mail.reply(run, request, ReplyOutcome.REFUSED, "another attempt was asked")
         elif run.phase is RunPhase.STALLED or run.phase is RunPhase.STARTUP:
-            self._reply(run, request, ReplyOutcome.CANNOT, f"the training thread is in {run.phase.value}")
+            self._mail.reply(run, request, ReplyOutcome.CANNOT, f"the training thread is in {run.phase.value}")
         elif run.script.reply is not ReplyOutcome.SAVED:
-            self._reply(run, request, run.script.reply or ReplyOutcome.CANNOT, "as scripted")
+            self._mail.reply(run, request, run.script.reply or ReplyOutcome.CANNOT, "as scripted")
         else:
             self._cancel(run, "step")
             self._at(run, "save", run.script.save, lambda: self._saved(run, request))
 
     def _saved(self, run: Run, request: CheckpointRequest) -> None:
-        manifest = self._save(run, SaveKind.EMERGENCY, request.request_id)
+        manifest = self._mail.save(run, SaveKind.EMERGENCY, request.request_id)
         if manifest is None:
-            self._reply(run, request, ReplyOutcome.CANNOT, "the fence names another attempt")
+            self._mail.reply(run, request, ReplyOutcome.CANNOT, "the fence names another attempt")
         else:
-            self._reply(run, request, ReplyOutcome.SAVED, "", manifest)
+            self._mail.reply(run, request, ReplyOutcome.SAVED, "", manifest)
         self._at(run, "step", run.script.step, lambda: self._finish_step(run))
-
-    def _save(self, run: Run, kind: SaveKind, request_id: str | None) -> Manifest | None:
-        if run.place is None or not run.script.has_monitor or not self._may_write(run):
-            return None
-        root = run.place.join(f"checkpoints/step-{run.step}-{run.job.name}")
-        manifest = Manifest(
-            job_id=run.job_id,
-            attempt=run.job.name,
-            attempt_number=run.attempt_number,
-            step=run.step,
-            kind=kind,
-            root=root.uri,
-            files=(ManifestFile(path="model.bin", bytes=len(_PAYLOAD)),),
-            world_size=run.job.instance_count,
-            saved_at=self._clock.now(),
-            request_id=request_id,
-            loss=_loss_at(run) if run.loss_state is LossState.FINITE else None,
-        )
-        self._s3().put_object(Bucket=run.bucket, Key=root.join("model.bin").path, Body=_PAYLOAD)
-        self._put(run, manifest.key, manifest.to_json())
-        run.saved_steps.append(run.step)
-        return manifest
-
-    def _reply(
-        self,
-        run: Run,
-        request: CheckpointRequest,
-        outcome: ReplyOutcome,
-        why: str,
-        manifest: Manifest | None = None,
-    ) -> None:
-        reply = reply_to(
-            request,
-            outcome,
-            why,
-            manifest,
-            job_id=run.job_id,
-            attempt=run.job.name,
-            at=self._clock.now(),
-            save=run.script.save,
-        )
-        self._put(run, reply_key(request.request_id), reply.to_json())
-        self._push(run, "Rekindle Checkpoint Reply", {"reply": json.loads(reply.to_json())})
-
-    def _may_write(self, run: Run) -> bool:
-        if run.place is None:
-            return False
-        try:
-            found = self._s3().get_object(Bucket=run.bucket, Key=run.place.join(fence_key()).path)
-        except ClientError as err:
-            if err.response["Error"]["Code"] == "NoSuchKey":
-                return True
-            raise
-        return Fence.from_json(found["Body"].read()).admits(run.job.name, run.attempt_number)
 
     def _heartbeat(self, run: Run) -> None:
         if run.script.has_monitor:
-            self._write_heartbeat(run)
+            self._mail.write_heartbeat(run)
             self._at(run, "heartbeat", run.script.heartbeat, lambda: self._heartbeat(run))
-
-    def _write_heartbeat(self, run: Run) -> None:
-        heartbeat = Heartbeat(
-            job_id=run.job_id,
-            attempt=run.job.name,
-            attempt_number=run.attempt_number,
-            step=run.step if run.step >= run.first_step else None,
-            first_step=run.first_step if run.step >= run.first_step else None,
-            loss=_loss_at(run) if run.loss_state is LossState.FINITE else None,
-            loss_state=run.loss_state,
-            phase=run.phase,
-            step_s_median=run.script.step.total_seconds(),
-            rank=0,
-            world_size=run.job.instance_count,
-            at=self._clock.now(),
-            loss_health=run.judge.health.value,
-            onset_step=run.judge.onset_step,
-            healed_step=run.judge.healed_step,
-            judged_step=run.judge.judged_step,
-        )
-        self._put(run, heartbeat_key(run.job.name), heartbeat.to_json())
 
     def _go_nan(self, run: Run, fault: Fault | None = None) -> None:
         if run.loss_state is LossState.NAN:
             return
         run.loss_state = LossState.NAN
         if fault is not None:
-            self._report(run, ReportKind.NON_FINITE, fault)
-        self._push(run, "Rekindle Non-Finite Loss", {"loss_state": LossState.NAN.value, "metric": "loss"})
+            self._mail.report(run, ReportKind.NON_FINITE, fault)
+        self._mail.push(run, "Rekindle Non-Finite Loss", {"loss_state": LossState.NAN.value, "metric": "loss"})
 
     def _report_stall(self, run: Run) -> None:
         limit_s = run.script.stall_limit.total_seconds()
         if run.frozen_by is not None and run.frozen_by.rank is not None:
-            self._report(run, ReportKind.STALL, run.frozen_by, silent_s=limit_s)
+            self._mail.report(run, ReportKind.STALL, run.frozen_by, silent_s=limit_s)
         stacks = {"0": 'File "train.py", line 1, in barrier'}
-        self._push(
+        self._mail.push(
             run,
             "Rekindle Stall",
             {"phase": RunPhase.TRAINING.value, "silent_s": limit_s, "limit_s": limit_s, "stacks": stacks},
         )
-
-    def _report(self, run: Run, kind: ReportKind, fault: Fault, *, silent_s: float | None = None) -> None:
-        """What each rank says of itself."""
-        if not run.script.has_monitor:
-            return
-        reported = ranks_reports(
-            kind,
-            fault,
-            job_id=run.job_id,
-            attempt=run.job.name,
-            hosts=run.hosts,
-            step=run.step,
-            at=self._clock.now(),
-            silent_s=silent_s,
-        )
-        for report in reported:
-            self._put(run, report.key, report.to_json())
-
-    def _push(self, run: Run, detail_type: str, more: dict[str, Any]) -> None:
-        if run.bus is None or not run.script.has_monitor:
-            return
-        if detail_type in _HEARTBEATS_WITH_IT and run.is_live:
-            self._write_heartbeat(run)  # as the monitor does (rekindle/monitor/mail/mailbox_thread.py, beat_soon)
-        detail = {
-            "v": 1,
-            "job_id": run.job_id,
-            "attempt": run.job.name,
-            "attempt_number": run.attempt_number,
-            "rank": 0,
-            "world_size": run.job.instance_count,
-            "step": run.step if run.step >= run.first_step else None,
-            "at": self._clock.now().isoformat(),
-        } | more
-        with _aws_may_be_away():
-            self._events().put_events(
-                Entries=[
-                    {
-                        "Source": "rekindle.monitor",
-                        "DetailType": detail_type,
-                        "Detail": json.dumps(detail),
-                        "EventBusName": run.bus,
-                    }
-                ]
-            )
-
-    def _put(self, run: Run, key: str, body: bytes) -> None:
-        if run.place is not None:
-            with _aws_may_be_away():
-                self._s3().put_object(Bucket=run.bucket, Key=run.place.join(key).path, Body=body)
 
     def _at(self, run: Run, what: str, delay: timedelta, call: Callable[[], None]) -> None:
         self._cancel(run, what)
@@ -455,15 +315,3 @@ class Simulated:
         timer = run.timers.pop(what, None)
         if timer is not None:
             timer.cancel()
-
-
-def _loss_at(run: Run) -> float:
-    """A loss that falls with the step and is the same in every attempt."""
-    return 1.0 + 10.0 / (1.0 + run.step)
-
-
-def _aws_may_be_away() -> suppress:
-    """Ignore a failed AWS call of the monitor: training continues (rekindle/monitor), and the next heartbeat follows on
-    time.
-    """
-    return suppress(ClientError, BotoCoreError)

@@ -17,8 +17,8 @@ from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, Tra
 from localcloud.aws.shapes import ShapeMismatch, check_answer
 from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud
-from localcloud.platforms.sagemaker_simulated import Fault
 from localcloud.platforms.simulated_run import Script
+from localcloud.platforms.simulated_trouble import Fault
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
