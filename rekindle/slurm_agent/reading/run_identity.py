@@ -1,8 +1,9 @@
 """Which jobs are starts of one run. Pure.
 
 Two jobs of one user are one run where they name the same Job, mailbox or checkpoint folder, wherever that is said;
-where one is a link of the other's chain; or where the same script was submitted again in the same way and the two never
-ran side by side. Jobs that name different mailboxes, or different checkpoint folders, are different runs.
+where one is a link of the other's chain; or where the same script was submitted again in the same way after the other
+had ended. A sweep's jobs, which are submitted side by side, are runs of their own, and so are jobs that name different
+mailboxes, or different checkpoint folders.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class RunFacts:
     is_task: bool = False
     dependency: str = ""
     reason: str = ""
+    submitted_at: datetime | None = None  # None also for a job that was requeued, which has another one then
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -178,5 +180,7 @@ def _submitted_alike(old: RunFacts, other: RunFacts) -> bool:
     used = {name for name in _VARIABLE.findall(old.script or "") if _OF_A_SESSION.fullmatch(name) is None}
     if any(old.environment.get(name) != other.environment.get(name) for name in used):
         return False
-    is_beside = other.started_at is not None and (old.ended_at is None or other.started_at < old.ended_at)
-    return not is_beside
+    began = other.submitted_at or other.started_at
+    if old.ended_at is None:
+        return other.started_at is None
+    return began is None or began >= old.ended_at

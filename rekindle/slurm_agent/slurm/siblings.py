@@ -178,6 +178,7 @@ def _bare(job: Job) -> RunFacts:
         is_task=job.is_array_task,
         dependency=job.dependency,
         reason=job.reason,
+        submitted_at=job.submitted if not job.restart else None,
         started_at=job.started if job.state in STARTED | OVER else None,
         ended_at=job.ends if job.state in OVER else None,
     )
