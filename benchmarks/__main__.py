@@ -12,6 +12,7 @@ PARTS = {
     "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
     "guest": "benchmarks.bench_guest",
+    "agent": "benchmarks.agent_look",
     "sweep": "benchmarks.bench_sweep",
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",
