@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from rekindle.sbatch.wrappers import without_wrappers
+
 LATER: Final = "\ue000"  # stands for a `$` that this shell does not expand (single quotes, backslash)
 MAX_DEPTH: Final = 8  # of substitutions within substitutions, and of variables within variables
 MAX_EXPANDED: Final = 32_000  # characters of one expanded command
@@ -26,12 +28,7 @@ _VARIABLE: Final = re.compile(
 )
 _DEFAULT: Final = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*):?[-=](?P<value>[^{}]*(?:\$\{[^{}]*\}[^{}]*)*)\}")
 # Words that may stand before a command and are not it.
-_BEFORE: Final = frozenset(
-    (
-        *("if", "then", "elif", "else", "do", "while", "until", "!", "{"),
-        *("time", "command", "builtin", "nohup", "sudo", "env"),
-    )
-)
+_BEFORE: Final = frozenset(("if", "then", "elif", "else", "do", "while", "until", "!", "{", "time"))
 # What closes the group that such a word opens. A list goes into the background whole, with its `&&`, `||` and pipes.
 _CLOSES: Final = {"{": "}", "if": "fi", "case": "esac"} | dict.fromkeys(("for", "while", "until", "select"), "done")
 _MAX_GROUPS: Final = 32  # within each other
@@ -269,12 +266,12 @@ class _Reader:
     def _dollar(self) -> None:
         text, at = self._text, self._at
         if text.startswith("$((", at) or text.startswith("${", at):
-            end = _closed(text, at + 1)
+            end = closing(text, at + 1)
             self._add(text[at:end])
             self._line += text.count("\n", at, end)
             self._at = end
         elif text.startswith("$(", at):
-            end = _closed(text, at + 1)
+            end = closing(text, at + 1)
             self._inner(text[at + 2 : max(end - 1, at + 2)])
             self._at = end
         elif text.startswith("$'", at):
@@ -291,7 +288,7 @@ class _Reader:
 
     def _array(self) -> None:
         """`NAME=( … )`: the words in it are the variable's value."""
-        end = _closed(self._text, self._at)
+        end = closing(self._text, self._at)
         inside = self._text[self._at + 1 : max(end - 1, self._at + 1)]
         words: list[str] = []
         if self._depth < MAX_DEPTH:
@@ -314,7 +311,7 @@ class _Reader:
         width = operator.end() - operator.start() if operator is not None else 1
         self._at += width
         if text.startswith("(", self._at):  # <( … ): a process substitution
-            end = _closed(text, self._at)
+            end = closing(text, self._at)
             self._inner(text[self._at + 1 : max(end - 1, self._at + 1)])
             self._at = end
             return
@@ -339,7 +336,7 @@ class _Reader:
         self._at += len(end)
 
 
-def _closed(text: str, start: int) -> int:
+def closing(text: str, start: int) -> int:
     """The position after the bracket that closes the one at `start`; the end of the text if none does."""
     opens = text[start : start + 1]
     closes = {"(": ")", "{": "}"}.get(opens, ")")
@@ -376,7 +373,7 @@ def _store(shell: Shell, words: list[str], line: int, end: str, *, is_inner: boo
         elif words[index] not in _BEFORE:
             break
         index += 1
-    rest = words[index:]
+    rest = without_wrappers(words[index:])
     if rest and rest[0] in _SETTING:
         for word in rest[1:]:
             assigned = _ASSIGNED.fullmatch(word)

@@ -309,6 +309,8 @@ HEAD = "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --exclusive\n"
         ("while true; do srun python train.py; done | tee log &\n", "batch-wait"),
         ("bash train.sh &\n", "batch-wait"),
         ("trap 'scontrol requeue $SLURM_JOB_ID' USR1\npython train.py\n", "batch-trap"),
+        ("trap 'touch stop' USR1\ntimeout 23h srun python train.py\n", "batch-trap"),
+        ("trap h USR1\nwhile [ ! -f ready ]; do sleep 1; done\nsrun python train.py &\nwait $!\n", "batch-trap"),
         ("#SBATCH --signal=B:USR1@60\ntrap 'echo x' TERM\nsrun python train.py & wait $!\n", "batch-signal"),
         ("#SBATCH --signal=B:USR1@60\ntrap '' USR1\nsrun python train.py & wait $!\n", "batch-signal"),
         ("#SBATCH --signal=B:USR1@60\ntrap 'echo x' EXIT\nsrun python train.py & wait $!\n", "batch-signal"),
@@ -327,6 +329,9 @@ def test_slurm_would_say_completed_or_the_signal_is_not_handled(doctor: Doctor, 
         "declare TORCHRUN=/opt/venv/bin/torchrun\n",
         "which torchrun\n[ -x /opt/venv/bin/torchrun ]\n",
         "#SBATCH --signal=B:USR1@60\ntrap 'kill -USR1 $PID' SIGUSR1\n",
+        "#SBATCH --signal=B:USR1@60\nSIGNAL=USR1\ntrap h $SIGNAL\n",
+        '#SBATCH --signal=B:USR1@60\nfor s in USR1 TERM; do trap "h $s" $s; done\n',
+        "srun --overlap ray start --head --block &\npython driver.py\n",
     ],
 )
 def test_what_starts_nothing_and_what_handles_the_signal_is_no_error(doctor: Doctor, body: str) -> None:

@@ -8,15 +8,14 @@ from typing import Final
 
 from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
+from rekindle.doctor.batch.exit_code import exit_code
 from rekindle.doctor.batch.options import AUTO_RESUME
+from rekindle.doctor.batch.payloads import LAUNCHERS, foreground, payloads
 from rekindle.doctor.batch.script import MAX_COMMANDS, MAX_SHELL_BYTES, Batch
 from rekindle.sbatch.shell import LATER, MAX_NAME, Command, flags
 
 HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only
 _SIGNALS: Final = re.compile(r"(?:SIG)?(?:USR1|USR2|TERM|INT|HUP)|10|12|15|2|1", re.IGNORECASE)
-_LAUNCHERS: Final = re.compile(
-    r"torchrun|torch\.distributed|accelerate|deepspeed|composer|python\d?(?:\.\d+)?|mpirun|mpiexec"
-)
 _OTHER_SCRIPT: Final = re.compile(r"\S+\.(?:sh|bash|py|sbatch)")
 _SHELL_SCRIPT: Final = re.compile(r"\S+\.(?:sh|bash|sbatch)")
 _CONFIG: Final = re.compile(r"\S+\.(?:ya?ml|json|toml|cfg|ini|gin)")
@@ -42,7 +41,7 @@ def has_auto_resume(batch: Batch) -> bool:
 
 def run_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about the steps."""
-    for examine in (auto_resume, _portable, steps, _exit_code, _bad_exit, _signal, _trap, _wait, _checkpoints):
+    for examine in (auto_resume, _portable, steps, exit_code, _bad_exit, _signal, _trap, _wait, _checkpoints):
         yield from examine(batch)
 
 
@@ -58,7 +57,7 @@ def _no_step(batch: Batch) -> Iterator[Finding]:
     others = [
         command for command in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in command.words[:3])
     ]
-    launched = [command for command in batch.shell.commands if _LAUNCHERS.fullmatch(command.program)]
+    launched = [command for command in batch.shell.commands if LAUNCHERS.fullmatch(command.program)]
     if others and not launched:
         text = f"no srun here; what {quoted(others[0].program)} does was not looked at"
         yield unknown(batch.at(others[0].line), text)
@@ -167,20 +166,29 @@ def _trap(batch: Batch) -> Iterator[Finding]:
 
     bash runs a trap when the command in the foreground has ended; a signal ends a `wait`.
     """
-    foreground = [step for step in _payloads(batch) if not step.is_background]
+    foreground = [step for step in payloads(batch) if not step.is_background]
     if foreground and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(foreground[-1].line),
             "bash runs a trap only when the command in the foreground has ended: start srun with &, then `wait $!`",
         )
     waits = [command for command in batch.shell.commands if command.program == "wait" and not command.is_inner]
-    is_looped = any(re.match(r"\s*(?:while|until)\b", line) for line in batch.lines)
-    if not foreground and len(waits) == 1 and not is_looped and _has_trap(batch, that_runs=True):
+    if not foreground and len(waits) == 1 and not _loops_around_a_wait(batch) and _has_trap(batch, that_runs=True):
         yield warning(
             batch.at(waits[0].line),
             "a signal ends this `wait`, and with the script the step: `while kill -0 $PID 2>/dev/null; do wait $PID || "
             "true; done; wait $PID`",
         )
+
+
+def _loops_around_a_wait(batch: Batch) -> bool:
+    is_inside = False
+    for line in batch.lines:
+        is_inside |= re.search(r"(?:^|[;&|({]|\bdo|\bthen)\s*(?:while|until)\b", line) is not None
+        if is_inside and re.search(r"\bwait\b", line):
+            return True
+        is_inside &= re.search(r"\bdone\b", line) is None
+    return False
 
 
 @check("batch-wait", Area.SCRIPT, "bash(1), wait")
@@ -194,8 +202,8 @@ def _wait(batch: Batch) -> Iterator[Finding]:
     scripts = [
         command for command in batch.shell.commands if any(_OTHER_SCRIPT.fullmatch(word) for word in command.words[:3])
     ]
-    for command in _payloads(batch) or scripts:
-        if command.is_background:
+    for command in payloads(batch) or scripts:
+        if command.is_background and not foreground(batch, command):
             yield error(
                 batch.at(command.line),
                 f"{command.program} runs in the background and nothing waits for it: the script ends, and the job with "
@@ -203,24 +211,15 @@ def _wait(batch: Batch) -> Iterator[Finding]:
             )
 
 
-def _payloads(batch: Batch) -> list[Command]:
-    """What trains: the steps; without one, the launchers that the batch shell starts."""
-    return batch.steps or [
-        command
-        for command in batch.shell.commands
-        if not command.is_inner and _LAUNCHERS.fullmatch(command.program) and "-c" not in command.words
-    ]
-
-
 def _handles(batch: Batch, sent: str) -> bool:
-    """A trap names this very signal, and does something."""
-    name = _plain(sent)
-    return any(
-        command.program == "trap"
-        and command.words[1:2] not in (("",), ("-",))
-        and name in map(_plain, command.words[2:])
-        for command in batch.shell.commands
-    )
+    """A trap names this very signal, or one that is known to a run only, and does something."""
+    wanted = _plain(sent)
+    for command in batch.shell.commands:
+        if command.program == "trap" and command.words[1:2] not in (("",), ("-",)):
+            names = batch.shell.expanded(command.words[2:])
+            if any(name.startswith("$") or _plain(name) == wanted for name in names):
+                return True
+    return False
 
 
 def _plain(signal: str) -> str:
@@ -234,64 +233,6 @@ def _has_trap(batch: Batch, *, that_runs: bool = False) -> bool:
     traps = (command.words for command in batch.shell.commands if command.program == "trap")
     counted = (words[2:] for words in traps if not that_runs or words[1:2] not in (("",), ("-",)))
     return any(_SIGNALS.fullmatch(word) for words in counted for word in words)
-
-
-@check("batch-exit-code", Area.SCRIPT, "bash(1)")
-def _exit_code(batch: Batch) -> Iterator[Finding]:
-    """`set -e`; the script ends with what the run ended with: no `||`, pipe, bare `wait`, `exit 0` or last command.
-
-    A failed run looks complete.
-    """
-    if not batch.steps:
-        return
-    settings = [word for command in batch.shell.commands if command.program == "set" for word in command.words[1:]]
-    shebang = batch.lines[0].split() if batch.lines else []
-    short = [word for word in [*settings, *shebang[1:]] if re.fullmatch(r"-[A-Za-z]+", word)]
-    stops = any("e" in word for word in short) or "errexit" in settings
-    fails_in_pipe = "pipefail" in settings
-    last = batch.shell.commands[-1]
-    for step in batch.steps:
-        if step.end == "|" and not fails_in_pipe:
-            message = "srun's exit code is lost in the pipe (no `set -o pipefail`): a failed run looks complete"
-            yield warning(batch.at(step.line), message)
-        if step.end == "||":
-            message = "`srun … ||` hides the step's exit code: a failed run may look complete"
-            yield warning(batch.at(step.line), message)
-    yield from _last_word(batch, stops=stops)
-    ends_well = last.program in ("srun", "exit", "wait")
-    if not stops and not (ends_well and batch.steps[0] is batch.shell.commands[0]):
-        yield warning(batch.label, "no `set -e`: a step of the preparation may fail, and the run starts all the same")
-
-
-def _last_word(batch: Batch, *, stops: bool) -> Iterator[Finding]:
-    """What decides the script's own exit code, where that is not the step."""
-    commands = [command for command in batch.shell.commands if not command.is_inner]
-    step = batch.steps[-1]
-    after = commands[commands.index(step) + 1 :]
-    bare = next((command for command in after if command.words == ("wait",)), None)
-    if bare is not None and any(other.is_background for other in batch.steps):
-        message = (
-            "`wait` alone returns 0 whatever the step did: a crash counts as completed; keep $! and `wait $!` for each"
-        )
-        yield warning(batch.at(bare.line), message)
-    elif after and after[-1].words == ("exit", "0"):
-        message = "`exit 0` is the job's exit code, whatever the step did: a failed run looks complete; keep `rc=$?`"
-        yield warning(batch.at(after[-1].line), message)
-    elif (
-        after
-        and not (stops or step.is_background or step.end in ("&&", "|"))
-        and after[-1].program not in ("exit", "wait", "srun")
-    ):
-        message = (
-            f"`{after[-1].program[:40]}` decides the job's exit code, not srun: a failed run looks complete; keep "
-            "`rc=$?` behind srun and end with `exit $rc`"
-        )
-        yield warning(batch.at(after[-1].line), message)
-    if re.match(r"\s*(?:if|while|until)\s+(?:!\s+)?srun\b", batch.lines[step.line - 1]):
-        leaves = any(command.program == "exit" and command.words[1:] != ("0",) for command in after)
-        if not leaves:
-            message = "`if srun …` takes the step's exit code, and nothing gives it on: a failed run looks complete"
-            yield warning(batch.at(step.line), message)
 
 
 @check("batch-bad-exit", Area.SCRIPT, "srun(1)")
@@ -335,9 +276,7 @@ def _checkpoints(batch: Batch) -> Iterator[Finding]:
 def _unnamed_checkpoint(batch: Batch) -> Finding:
     """The script names no place; a configuration or another script that it starts may."""
     runs = [
-        command
-        for command in batch.shell.commands
-        if command.program == "srun" or _LAUNCHERS.fullmatch(command.program)
+        command for command in batch.shell.commands if command.program == "srun" or LAUNCHERS.fullmatch(command.program)
     ]
     words = [word for command in runs for word in batch.words(command)]
     called = [command.program for command in batch.shell.commands if _SHELL_SCRIPT.fullmatch(command.program)]
