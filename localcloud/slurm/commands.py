@@ -124,6 +124,10 @@ def squeue(arguments: list[str], state: dict[str, Any]) -> int:
         if wanted not in state["jobs"]:
             return fail("slurm_load_jobs error: Invalid job id specified")
         jobs = [state["jobs"][wanted]]
+    if "--json" in arguments:
+        shown = [{"job_id": int(job["JobID"]), "state_reason": "JobHeldUser"} for job in jobs]
+        print(json.dumps({"jobs": shown}))
+        return 0
     columns = [argument.split(":", 1) for argument in arguments[arguments.index("-O") + 1].split(",")]
     if "--steps" in arguments:
         running = [job for job in jobs if job["State"] == "RUNNING"]
@@ -162,7 +166,7 @@ def scontrol(arguments: list[str], state: dict[str, Any]) -> int:
             )
         case ["write", "batch_script", *_]:
             print("#!/bin/sh\nsrun train")
-        case ["requeuehold" | "hold" | "release" as verb, number]:
+        case ["requeuehold" | "uhold" | "release" as verb, number]:
             return change_job(state, number, verb)
         case ["update", first, *rest] if first.startswith("jobid="):
             update_job(state["jobs"][first.partition("=")[2]], values(rest))
@@ -198,7 +202,7 @@ def change_job(state: dict[str, Any], number: str, verb: str) -> int:
             }
         )
     else:
-        job["PriorityLong"] = 0 if verb == "hold" else 100
+        job["PriorityLong"] = 0 if verb == "uhold" else 100
         if verb == "release" and not job["RestartCnt"]:
             job.update({"State": "RUNNING", "NodeList": "node[1-2]", "StartTime": SUBMITTED + 1, "Reason": "None"})
     return 0

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.node_states import is_ours
-from rekindle.protocol.cluster.orders import Order, Repair, RunTie, Sibling, Signal, Standing
+from rekindle.protocol.cluster.orders import Order, Repair, RunTie, Sibling, Signal, Standing, Verb
 from rekindle.slurm_agent.base.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.slurm_agent.orders.verbs import ENDED
 
@@ -38,6 +38,9 @@ class Ctld:
         self.waiting_for: dict[int, tuple[int, ...]] = {}
         self.commands: list[str] = []
         self.is_away = False
+        self.noted: list[tuple[int, Verb, str | None]] = []
+        self.held_by_admin: set[int] = set()
+        self.named: dict[int, frozenset[str]] = {}  # by job: the nodes that it was submitted for
         self.loses_answers = 0  # so many commands take effect and then seem to have failed
         self.refuses: str | None = None
         self.fixed = ""  # why no job can be made smaller
@@ -89,6 +92,10 @@ class Ctld:
         )
         return next(alike, None)
 
+    def is_held_by_admin(self, slurm_job: int) -> bool:
+        self._look()
+        return slurm_job in self.held_by_admin
+
     def waiting(self) -> tuple[AttemptDoc, ...]:
         self._look()
         return tuple(doc for doc in self.jobs.values() if doc.state is SlurmState.PENDING and doc.held)
@@ -132,6 +139,9 @@ class Ctld:
         if slurm_job not in self.jobs:
             raise UnknownJob("Invalid job id specified")
         self.jobs[slurm_job] = replace(self.jobs[slurm_job], **changes)  # type: ignore[arg-type]
+
+    def note(self, slurm_job: int, order: Order) -> None:
+        self.noted.append((slurm_job, order.verb, order.incident_id))
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
         self._change(f"signal {slurm_job} {signal}")
@@ -177,6 +187,10 @@ class Ctld:
         self._change(f"exclude {slurm_job} {','.join(listed)}")
         self._set(slurm_job, exclude=listed)
         self._answered()
+
+    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+        self._look()
+        return self.named.get(slurm_job, frozenset())
 
     def size(self, slurm_job: int) -> Size:
         self._look()

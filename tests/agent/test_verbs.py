@@ -308,7 +308,10 @@ NODES: list[tuple[str, Verb, Node | None, Outcome, list[str]]] = [
     ("resume theirs", Verb.RESUME, ("idle", ("drain",), THEIRS), REFUSED, []),
     ("resume without reason", Verb.RESUME, ("idle", ("drain",), ""), REFUSED, []),
     ("resume HyperPod's", Verb.RESUME, ("idle", ("fail",), "Action:Replace"), REFUSED, []),
-    ("mark idle", Verb.MARK, ("idle", (), ""), DONE, ["mark n1 Action:Replace"]),
+    ("mark idle", Verb.MARK, ("idle", (), ""), REFUSED, []),
+    ("mark down, not drained", Verb.MARK, ("down", (), "Not responding"), REFUSED, []),
+    ("mark down, ours", Verb.MARK, ("down", ("drain",), f"{OURS} : Not responding"), DONE, ["mark n1 Action:Replace"]),
+    ("drain in maintenance", Verb.DRAIN, ("idle", ("maintenance", "reserved"), ""), ALREADY, []),
     ("mark ours", Verb.MARK, ("idle", ("drain",), OURS), DONE, ["mark n1 Action:Replace"]),
     ("mark marked", Verb.MARK, ("idle", ("fail",), "Action:Replace"), ALREADY, []),
     ("mark otherwise marked", Verb.MARK, ("idle", ("fail",), "Action:Reboot"), REFUSED, []),
@@ -334,13 +337,19 @@ def test_orders_about_nodes(
     assert answer.node == "n1"
 
 
+def put_for(world: World, verb: Verb, is_: str = "") -> None:
+    """A node that the order may be carried out on: only one that our drain has emptied is marked."""
+    is_drained = verb is Verb.MARK
+    world.ctld.put_node("n1", "idle", *(["drain"] * is_drained), reason=OURS if is_drained else "", is_=is_)
+
+
 @pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.MARK, Verb.REBOOT])
 @pytest.mark.parametrize(("stands", "is_meant"), [("i-0b", False), ("i-0a", True), ("", True)])
 def test_an_order_about_a_machine_does_not_reach_the_one_that_took_its_name(
     world: World, verb: Verb, stands: str, is_meant: bool
 ) -> None:
     """HyperPod gives a replacement its predecessor's name. Where Slurm names no machine, the order counts."""
-    world.ctld.put_node("n1", "idle", is_=stands)
+    put_for(world, verb, is_=stands)
     repair = Repair.REPLACE if verb is Verb.MARK else None
     answer = world.obey(world.order(verb, node="n1", repair=repair, instance_id="i-0a"))
     assert (answer.outcome, bool(world.ctld.commands)) == (DONE if is_meant else ALREADY, is_meant)
@@ -387,7 +396,7 @@ def test_a_reboot_that_was_over_before_the_agent_was_back_is_seen_by_the_boot(wo
 
 @pytest.mark.parametrize("verb", [Verb.DRAIN, Verb.MARK, Verb.REBOOT])
 def test_a_node_order_whose_answer_was_lost_is_not_run_twice(world: World, verb: Verb) -> None:
-    world.ctld.put_node("n1")
+    put_for(world, verb)
     world.ctld.loses_answers = 1
     answer = world.obey(world.order(verb, node="n1", repair=Repair.REBOOT))
     assert answer.outcome is DONE

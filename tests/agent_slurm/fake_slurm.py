@@ -54,6 +54,7 @@ reach() { [ -e "$here/away" ] && refuse "$1 error: Unable to contact slurm contr
 case "$name $*" in
   "squeue "*) kind=squeue; id=; node=
     for a; do
+      [ "$a" = --json ] && { cat "$here/json" 2>/dev/null || refuse "squeue: unrecognized option '--json'"; exit 0; }
       case "$before" in --jobs) id=$a;; --nodelist) node=$a;; -O) format=$a;; esac
       [ "$a" = --steps ] && kind=steps
       before=$a

@@ -125,6 +125,8 @@ CALLS: Mapping[str, Callable[[Side], Any]] = {
     "resize": lambda at: at.commands.resize(at.ids["held"], 1, 2),
     "repoint": lambda at: at.commands.repoint(at.ids["two"], at.ids["held"]),
     "take back": lambda at: at.commands.cancel_copy(at.ids["copy"]),
+    "why it waits": lambda at: at.reads.why_waiting(at.ids["held"]),
+    "why an unknown job waits": lambda at: at.reads.why_waiting(999_999),
     "release": lambda at: at.commands.release(at.ids["held"]),
     "hold": lambda at: at.commands.hold(at.ids["held"]),
     "start now": lambda at: at.commands.start_now(at.ids["held"]),

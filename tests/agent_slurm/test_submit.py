@@ -479,7 +479,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
         ["scancel", "--signal=USR1", "--batch", "8"],
         ["scancel", "--signal=USR2", "8"],
         ["scancel", "7"],
-        ["scontrol", "hold", "7"],
+        ["scontrol", "uhold", "7"],
         ["scontrol", "requeuehold", "7"],
         ["scontrol", "release", "7"],
         ["scontrol", "update", "jobid=7", "starttime=now"],

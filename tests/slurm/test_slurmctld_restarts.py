@@ -186,6 +186,8 @@ def test_stop(head: Head, when: str, verb: Verb, words: str) -> None:
 def test_nodes(head: Head, when: str, verb: Verb, words: str, wanted: str) -> None:
     lab = head.lab
     more = {"repair": Repair.REPLACE} if verb is Verb.MARK else {}
+    if verb is Verb.MARK:
+        assert head.carry_out(Verb.DRAIN, node="n2", incident_id="i1").outcome is Outcome.DONE
     answer = interrupted(head, when, f"scontrol {words}", verb, node="n2", incident_id="i1", **more)
     assert answer.outcome is Outcome.DONE, answer
     shown = lab.run("scontrol", "-o", "show", "node", "n2").stdout

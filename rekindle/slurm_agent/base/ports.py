@@ -110,6 +110,13 @@ class Slurm(Protocol):
         """None: no such node."""
         ...
 
+    def is_held_by_admin(self, slurm_job: int) -> bool:
+        """An administrator holds the pending job, also where we had held it before: only he may let it go.
+
+        Raises: SlurmError where slurmctld does not tell who holds it.
+        """
+        ...
+
     def waiting(self) -> tuple[AttemptDoc, ...]:
         """The protected jobs that wait held, by us or by others."""
         ...
@@ -131,6 +138,11 @@ class Slurm(Protocol):
         ...
 
     # ---- jobs
+    def note(self, slurm_job: int, order: Order) -> None:
+        """Write what is done to the job, and for which Incident, where sacct shows it. Not over another's words, and
+        of no effect on the order: raises nothing."""
+        ...
+
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """scancel --signal, to what the script traps it with (steps, or the batch shell where only that does)."""
         ...
@@ -144,7 +156,7 @@ class Slurm(Protocol):
         ...
 
     def hold(self, slurm_job: int) -> None:
-        """scontrol hold: a pending job."""
+        """scontrol uhold: a pending job. Its user's hold, as requeuehold's is: an administrator's differs from it."""
         ...
 
     def requeue_hold(self, slurm_job: int) -> None:
@@ -169,6 +181,11 @@ class Slurm(Protocol):
 
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
         """scontrol update excnodelist: of a pending job; none lifts it. Names that are nodes no more are left out."""
+        ...
+
+    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+        """The nodes that its user asked for by name. slurmctld takes a list that excludes one, and the job waits for
+        ever (BadConstraints)."""
         ...
 
     def size(self, slurm_job: int) -> Size:

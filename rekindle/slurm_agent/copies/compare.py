@@ -23,6 +23,7 @@ MAX_VALUE_CHARS: Final = 8192
 VERSION: Final = "(Slurm)"  # ours, beside Slurm's own keys
 STATE: Final = "(state)"
 ASKED_NAME: Final = "(name)"  # as it was submitted, where its name has been changed since
+COMMENT: Final = "Comment"  # kept so that a copy has its user's
 FRESH: Final = "waiting"  # it has never had nodes: the figures are those that were asked for
 
 
@@ -80,7 +81,7 @@ ROWS: Final = (
     ("GresAlloc", Rule.MAY, "of what has run"),
     ("Command", Rule.MAY, "the script's copy; script and arguments are held word by word"),
     ("SubmitLine", Rule.MAY, "options stand in the fields"),
-    ("Comment", Rule.MAY, "names the Job and the new attempt"),
+    (COMMENT, Rule.MAY, "names the Job and the new attempt"),
     ("AdminComment", Rule.MAY, "an administrator's or a plug-in's, about what has run"),
     ("SystemComment", Rule.MAY, "a plug-in's, about what has run"),
     ("StdOut", Rule.SAME, "with its patterns replaced"),
@@ -101,7 +102,8 @@ def shown_of(
     found = {
         key: _plain(given)
         for key, given in detail.items()
-        if _RULES.get(key, Rule.SAME) is not Rule.MAY and len(given) <= MAX_VALUE_CHARS and given.isprintable()
+        if key == COMMENT or _RULES.get(key, Rule.SAME) is not Rule.MAY
+        if len(given) <= MAX_VALUE_CHARS and given.isprintable()
     }
     found["StdOut"], found["StdErr"] = expand(job.stdout, job), expand(job.stderr, job)
     found[VERSION] = ".".join(version.split(".")[:2])

@@ -25,11 +25,13 @@ from rekindle.slurm_agent.reading.jobs import (
     parse_details,
     parse_jobs,
     parse_steps,
+    parse_why_waiting,
 )
 from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_nodes, parse_settings
 from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
 
 SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
+MAX_JSON_BYTES: Final = 256 << 20  # 22.05 prints all jobs, whichever is asked for; 4 kB each
 HISTORY_REST: Final = 3  # times as long as sacct took to fail, until it is asked again
 
 
@@ -95,6 +97,12 @@ class CopyReads:
             return parse_codes(self._ask(args), between, end, job)
         except UnknownJob:
             return None, None
+
+    def why_waiting(self, job: int) -> str:
+        """slurmctld's own reason for which a job waits. Text shows what was written beside the first hold instead (seen
+        on 22.05, 24.11, 26.05: "job requeued in held state", whoever holds it by now)."""
+        args = ["squeue", "--all", "--local", "--states=all", "--jobs", str(job), "--json"]
+        return parse_why_waiting(self._ask(args, limit=MAX_JSON_BYTES), job)
 
     def detail(self, job: Job) -> Mapping[str, str]:
         """The pairs of scontrol show job."""

@@ -29,7 +29,7 @@ from rekindle.slurm_agent.copies.capture import (
     script_of,
     submission_of,
 )
-from rekindle.slurm_agent.copies.compare import ASKED_NAME, differences, hosts_of, shown_of
+from rekindle.slurm_agent.copies.compare import ASKED_NAME, COMMENT, differences, hosts_of, shown_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import script_file
 from rekindle.slurm_agent.reading import comment as comments
@@ -244,7 +244,12 @@ def excluding_none_of(names: Collection[str], spec: JobSpec, order: Order) -> tu
 
 
 def comment_of(spec: JobSpec, order: Order) -> str:
-    """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name."""
+    """The new submission's comment: the old one's policy and keys, the Job it belongs to and its attempt's name. One
+    that says nothing to us is its user's, and stays: sites charge by it. The copy is then known by its script's path.
+    """
+    theirs = spec.shown.get(COMMENT, "").strip()
+    if theirs and comments.parse(theirs) is None:
+        return theirs
     asked = comments.parse(spec.options.get("comment") or "") or comments.Comment()
     old = parse_attempt(order.attempt) if order.attempt else None
     job = order.environment.get(ENV_JOB_ID) or asked.job or (old.restarted(0).name if old else None)

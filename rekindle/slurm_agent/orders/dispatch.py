@@ -80,18 +80,20 @@ class OrderDispatcher:
         problems = []
         for number in self._slurm.held_unprotected():
             try:
+                if self._slurm.is_held_by_admin(number):
+                    continue
                 self._slurm.release_unprotected(number)
+                self._reread.ask()
                 log.info("slurm_job=%d let_go=it wants no protection any more", number)
             except SlurmError as err:
                 problems.append(f"job {number} wants no protection any more, and is still held by us: {err}")
         for number in self._slurm.late_copies():
             try:
                 self._slurm.cancel_copy(number)
+                self._reread.ask()
                 log.info("slurm_job=%d cancelled=its order was carried out by another copy", number)
             except SlurmError as err:
                 problems.append(f"job {number} is a copy too many, and still waits: {err}")
-        if self._slurm.held_unprotected() or self._slurm.late_copies():
-            self._reread.ask()
         return tuple(problems)
 
     def refusals_of_copies(self) -> tuple[str, ...]:

@@ -102,6 +102,7 @@ class JobVerbs:
         if doc.state is SlurmState.COMPLETING:
             return self._ending(order_try, doc)
         order_try.begin()
+        self._slurm.note(doc.slurm_job, order_try.order)
         try:
             self._slurm.cancel(doc.slurm_job)
         except SlurmRefused as err:
@@ -124,6 +125,7 @@ class JobVerbs:
         if doc.state is SlurmState.COMPLETING:
             return self._ending(order_try, doc)
         order_try.begin()
+        self._slurm.note(doc.slurm_job, order_try.order)
         try:
             if doc.state is SlurmState.PENDING:
                 self._slurm.hold(doc.slurm_job)
@@ -162,6 +164,7 @@ class JobVerbs:
         if (other := self._other_lives(order, doc.slurm_job)) is not None:
             return other
         order_try.begin()
+        self._slurm.note(doc.slurm_job, order)
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
@@ -194,6 +197,7 @@ class JobVerbs:
             return order_try.failed_or_refused(str(err))
         order_try.begin()
         slurm_job = self._slurm.submit(spec, order)
+        self._slurm.note(slurm_job, order)
         if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
             return taken_back
         note = self._repoint(order, slurm_job)
@@ -213,6 +217,8 @@ class JobVerbs:
                 return self._taken_back(number, str(err))
             if (taken_back := self._unlike(order_try, number, spec)) is not None:
                 return taken_back
+            if is_held and self._slurm.is_held_by_admin(number):
+                return _left_held(copy, "an administrator")
             if is_held and (taken_back := self._let_copy_go(number)) is not None:
                 return taken_back
             if not is_held:  # by us for an earlier order of that name, or by its user
@@ -258,6 +264,7 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} is {doc.state}: only a pending job's nodes can be excluded")
         if set(doc.exclude) == set(order.exclude):
             return order_try.there(f"job {doc.slurm_job} has just this list")
+        self._check_named(doc.slurm_job, order.exclude)
         order_try.begin()
         self._slurm.exclude(doc.slurm_job, order.exclude)
         return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
@@ -289,8 +296,8 @@ class JobVerbs:
             order_try.begin()
             self._at_once(doc.slurm_job)
             return Result(outcome=Outcome.ALREADY, detail=f"{doc.attempt} waits in the queue, not held")
-        if doc.held and not order_try.was_begun and not self._is_held_by_us(doc, order_try.order.attempt):
-            return _held_by_user(doc)
+        if doc.held and (who := self._held_by_others(doc, order_try.order.attempt, was_begun=order_try.was_begun)):
+            return _left_held(doc, who)
         if doc.held and (other := self._other_lives(order_try.order, doc.slurm_job)) is not None:
             return other
         order_try.begin()
@@ -317,21 +324,25 @@ class JobVerbs:
         detail = f"nothing was started: job {other.slurm_job} of the same run {how} (the same {other.tie})"
         return Result(outcome=Outcome.REFUSED, detail=detail, sibling=other)
 
-    def _is_held_by_us(self, doc: AttemptDoc, before: str | None) -> bool:
-        """Or by Slurm itself; by this agent's journal, else by what an agent has written of the start that the order is
-        about."""
-        if self._own_actions is None or self._own_actions.holds(doc.attempt):
-            return True
+    def _held_by_others(self, doc: AttemptDoc, before: str | None, *, was_begun: bool = False) -> str:
+        """Who holds it, and is to let it go; "" where we do, or Slurm itself: by this agent's journal, else by what an
+        agent has written of the start that the order is about. Raises: SlurmRefused where that cannot be told."""
+        if self._slurm.is_held_by_admin(doc.slurm_job):
+            return "an administrator"
+        if was_begun or self._own_actions is None or self._own_actions.holds(doc.attempt):
+            return ""
         if spaced_reason(doc.reason).startswith(HELD_BY_SLURM):
-            return True
+            return ""
         old = self._slurm.start(before) if before is not None else None
-        return old is not None and old.attempt != doc.attempt and EndedBy.AGENT in (old.ended_by, old.requeued_by)
+        is_ours = old is not None and old.attempt != doc.attempt and EndedBy.AGENT in (old.ended_by, old.requeued_by)
+        return "" if is_ours else "its user"
 
     def _start(self, doc: AttemptDoc, order: Order) -> str:
         """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
         exclude = order.exclude
         if not set(exclude) <= set(doc.exclude):
             try:
+                self._check_named(doc.slurm_job, exclude)
                 self._slurm.exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *exclude)))
             except SlurmRefused as err:
                 held = "; it is left held" if doc.held else ""
@@ -341,6 +352,10 @@ class JobVerbs:
             self._slurm.release(doc.slurm_job)
         self._at_once(doc.slurm_job)
         return size
+
+    def _check_named(self, slurm_job: int, exclude: Sequence[str]) -> None:
+        if both := sorted(self._slurm.named_nodes(slurm_job) & set(exclude)):
+            raise SlurmRefused(f"it was submitted for node {both[0]}")
 
     def _at_once(self, slurm_job: int) -> None:
         """Without this it starts some seconds later (cred_expire), which is no reason to fail."""
@@ -379,7 +394,8 @@ class JobVerbs:
         if doc is None or doc.state in ENDED:
             return None
         if doc.state is SlurmState.PENDING and doc.held:
-            return None if self._is_held_by_us(doc, order.attempt) else _held_by_user(doc)
+            who = self._held_by_others(doc, order.attempt)
+            return _left_held(doc, who) if who else None
         if doc.state is SlurmState.COMPLETING:
             raise OrderNotReady(f"job {doc.slurm_job} is still completing")
         if doc.state in ACTIVE or doc.state is SlurmState.PENDING:
@@ -416,8 +432,8 @@ def _waiting_word(moved: Sequence[int]) -> str:
     return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
 
 
-def _held_by_user(doc: AttemptDoc) -> Result:
-    detail = f"job {doc.slurm_job} waits held, and not by us: it is for its user to release"
+def _left_held(doc: AttemptDoc, who: str) -> Result:
+    detail = f"job {doc.slurm_job} waits held, and not by us: it is for {who} to release"
     return Result(outcome=Outcome.REFUSED, detail=detail, is_held_by_user=True)
 
 

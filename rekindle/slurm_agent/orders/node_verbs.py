@@ -49,6 +49,8 @@ class NodeVerbs:
                 )
         elif other is not None:
             return order_try.there(f"{facts.name} is down, and not by us: {other}")
+        elif standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY:
+            return order_try.there(f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}")
         order_try.begin()
         ours = reason_of(order_try.order)
         is_slurms = _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING)
@@ -89,6 +91,8 @@ class NodeVerbs:
         not_ours = _not_ours(facts)
         if not_ours:
             return refused(not_ours)
+        if not _is_drained_by_us(facts):  # no job may land between this look and the mark
+            return refused(f"{facts.name} is not drained by us: only a node that our drain has emptied is marked")
         if facts.jobs:  # HyperPod may act on the mark at once
             raise OrderNotReady(f"{facts.name} is not marked yet{_with_jobs(facts)}")
         order_try.begin()
@@ -160,6 +164,10 @@ def _not_ours(facts: NodeFacts) -> str:
 def _is_slurms_alone(reason: str) -> bool:
     writers = {writer_of(part) for part in parts_of(reason)}
     return bool(writers) and writers <= {Writer.SLURM, Writer.HARDWARE}
+
+
+def _is_drained_by_us(facts: NodeFacts) -> bool:
+    return is_ours(facts.reason) and _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING)
 
 
 def _says(facts: NodeFacts, *says: StateMeaning) -> bool:

@@ -11,6 +11,7 @@ comment, which users choose, are handed to the parser as squeue gave them (see `
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 from rekindle.protocol.cluster.documents import OVER, SlurmState
 from rekindle.protocol.cluster.orders import MAX_SLURM_JOB
+from rekindle.slurm_agent.base.ports import UnknownJob
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.run import Unreadable
 
@@ -86,6 +88,7 @@ _NEVER: Final = frozenset({SlurmState.GONE, SlurmState.REQUEUED, SlurmState.UNKN
 ENDED: Final = OVER | {SlurmState.REQUEUED, SlurmState.GONE}
 REQUEUED_HELD: Final = "job requeued in held state"  # blanks or `_` between its words, by version
 HELD_BY_SLURM: Final = "launch failed requeued"
+HELD_BY_ADMIN: Final = "JobHeldAdmin"  # as `state_reason`: what text shows as the reason is kept of the hold before
 HELD_REASONS: Final = ("JobHeld", REQUEUED_HELD, HELD_BY_SLURM)
 
 
@@ -267,6 +270,17 @@ def parse_codes(output: str, between: str, end: str, job: int) -> tuple[int | No
     """Exit code and signal of the job's steps, the highest; None where it is not shown. Raises: Unreadable."""
     rows = text.rows(output, between, end, len(CODE_COLUMNS))
     return next((text.exit_status(code.strip()) for number, code in rows if number.strip() == str(job)), (None, None))
+
+
+def parse_why_waiting(output: str, job: int) -> str:
+    """`state_reason` of a job in squeue's JSON. Raises: UnknownJob, Unreadable."""
+    try:
+        found = [str(shown["state_reason"]) for shown in json.loads(output)["jobs"] if shown["job_id"] == job]
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
+        raise Unreadable(f"squeue --json shows no reason of job {job}") from err
+    if not found:
+        raise UnknownJob(f"slurmctld does not know job {job}")
+    return found[0]
 
 
 def parse_detail(output: str, job: Job | None = None) -> dict[str, str]:

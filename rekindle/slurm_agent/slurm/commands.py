@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,6 +31,7 @@ from rekindle.slurm_agent.base.ports import (
     UnknownJob,
 )
 from rekindle.slurm_agent.copies.capture import environment_of
+from rekindle.slurm_agent.copies.compare import hosts_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
@@ -44,8 +46,8 @@ from rekindle.slurm_agent.copies.spec import (
 )
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
-from rekindle.slurm_agent.reading import comment
-from rekindle.slurm_agent.reading.jobs import KILL_ON_INVALID, Job, repointed
+from rekindle.slurm_agent.reading import comment, text
+from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run import Runner
@@ -56,8 +58,11 @@ from rekindle.slurm_agent.slurm.secret_variables import secrets_of
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
+from rekindle.slurm_agent.watching.joining import says_out
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.signal_readiness import is_ready
+
+log = logging.getLogger(__name__)
 
 _SEEN_NOTHING: Final = None
 _SETTLES: Final = timedelta(seconds=2)
@@ -125,6 +130,8 @@ class Commands:
             detail = self._reads.detail(job)
         except UnknownJob:
             return None
+        if says_out(detail):  # an administrator's word of this moment, which no look has seen yet
+            raise NotProtected(f"job {job.job} was taken out of Rekindle's protection")
         shown = ShownJob(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
@@ -164,6 +171,9 @@ class Commands:
 
     def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
         return self._siblings.find(old, besides=besides)
+
+    def is_held_by_admin(self, slurm_job: int) -> bool:
+        return self._reads.why_waiting(_job(slurm_job)) == HELD_BY_ADMIN
 
     def waiting(self) -> tuple[AttemptDoc, ...]:
         found = []
@@ -215,6 +225,18 @@ class Commands:
 
     # ---- jobs
 
+    def note(self, slurm_job: int, order: Order) -> None:
+        try:
+            job = self._reads.job(_job(slurm_job))
+            asked = self._own(job) if job is not None else None
+            if job is None or asked is None:
+                return
+            noted = text.value(self._reads.detail(job).get("AdminComment"))
+            if not noted or comment.parse(noted) is not None:
+                self._update_job(slurm_job, f"admincomment={comment.text_of(noting(asked, order))}")
+        except SlurmError as err:
+            log.info("slurm_job=%d not_noted=%s", slurm_job, err)
+
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
         shell that passes it on."""
@@ -245,7 +267,7 @@ class Commands:
         self._runner.change(["scancel", self._named(slurm_job)])
 
     def hold(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "hold", self._named(slurm_job)])
+        self._runner.change(["scontrol", "uhold", self._named(slurm_job)])
 
     def requeue_hold(self, slurm_job: int) -> None:
         self._runner.change(["scontrol", "requeuehold", self._named(slurm_job)])
@@ -273,6 +295,12 @@ class Commands:
         names = [_node(name) for name in nodes]
         gone = self._gone(names)
         self._update_job(slurm_job, f"excnodelist={','.join(name for name in names if name not in gone)}")
+
+    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+        job = self._reads.job(_job(slurm_job))
+        if job is None:
+            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        return hosts_of(text.value(self._reads.detail(job).get("ReqNodeList")))
 
     def size(self, slurm_job: int) -> Size:
         job = self._reads.job(_job(slurm_job))
@@ -404,6 +432,13 @@ class Commands:
 
     def _update_node(self, node: str, *changes: str) -> None:
         self._runner.change(["scontrol", "update", f"nodename={_node(node)}", *changes])
+
+
+def noting(asked: comment.Comment, order: Order) -> comment.Comment:
+    """What it asks for, with the verb and the Incident of the newest order about it."""
+    kept = [(key, said) for key, said in asked.others if key not in ("did", "incident")]
+    incident = [("incident", order.incident_id)] if order.incident_id else []
+    return replace(asked, others=(*kept, ("did", order.verb.value), *incident))
 
 
 class _NoOwnActions:

@@ -96,7 +96,7 @@ class Joining:
             if shown is None and before is not None:
                 continue  # nothing new could be read of it
             if comment.parse(job.comment) is not None:
-                kept[_key(job)] = _way_out(shown or {})
+                kept[_key(job)] = _Found(asked=None, is_out=says_out(shown or {}))
             elif not spent.is_over(job.user):  # else at the next look
                 with spent.by(job.user):
                     words = (before.words if before else None) or _own_words(job, state_location)
@@ -136,9 +136,9 @@ class Joining:
         return comment.Comment() if is_named else None
 
 
-def _way_out(shown: Mapping[str, str]) -> _Found:
-    """Of a job whose comment asks for protection: an administrator may want none for it."""
-    return _Found(asked=None, is_out=any(_is_out(text.value(shown.get(name))) for name in _SHOWN))
+def says_out(shown: Mapping[str, str]) -> bool:
+    """Of a job whose comment asks for protection: an administrator may want none for it. shown: its record."""
+    return any(_is_out(text.value(shown.get(name))) for name in _SHOWN)
 
 
 def _own_words(job: Job, state_location: str) -> tuple[str, ...]:

@@ -1,0 +1,110 @@
+"""On a real Slurm: what an administrator or the user has said of a job stands, whatever is ordered of the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcloud.slurm.conf import Timers
+from localcloud.slurm.lab import SlurmLab
+from rekindle.protocol.cluster.orders import Outcome, Repair, Verb
+from tests.slurm.head import Head, bucket, script, until
+
+pytestmark = pytest.mark.versions
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    with SlurmLab(nodes=("n1", "n2"), cpus=16, timers=Timers(kill_wait_s=1)) as lab, bucket() as s3:
+        yield Head(lab, s3, tmp_path / "state")
+
+
+def running(head: Head, *options: str, comment: str = "rekindle", environ: dict[str, str] | None = None) -> int:
+    """A protected job that runs, and whose spec is known."""
+    lab = head.lab
+    path = script(lab, "train.sh", "sleep 600")
+    job = lab.submit(path, "-n1", f"--comment={comment}", *options, environ=environ)
+    until(lambda: (doc := head.doc(f"slurm.lab.{job}")) is not None and doc.spec is not None, "its spec", head.look)
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "it to run")
+    return job
+
+
+def test_norekindle_counts_at_the_next_order(head: Head) -> None:
+    job = running(head, "--requeue")
+    head.lab.run("scontrol", "update", f"jobid={job}", "admincomment=norekindle")
+    for verb in (Verb.HOLD, Verb.CANCEL):
+        answer = head.carry_out(verb, attempt=f"slurm.lab.{job}", slurm_job=job)
+        assert (answer.outcome, head.lab.job_state(job)) == (Outcome.REFUSED, "RUNNING"), answer
+
+
+def test_an_administrators_hold_over_ours_is_not_lifted(head: Head) -> None:
+    lab = head.lab
+    job = running(head, "--requeue")
+    name = f"slurm.lab.{job}"
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    lab.run("scontrol", "hold", str(job))
+    again = {"attempt": name, "slurm_job": job, "new_attempt": f"{name}.r1"}
+    answer = head.carry_out(Verb.REQUEUE, **again)
+    assert (answer.outcome, answer.is_held_by_user) == (Outcome.REFUSED, True), answer
+    assert "an administrator" in answer.detail
+    assert (lab.job_state(job), lab.job(job)["Priority"]) == ("PENDING", "0")
+    lab.run("scontrol", "uhold", str(job))  # he gives it back to us, still held
+    assert head.carry_out(Verb.REQUEUE, **again).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "its next start")
+
+
+def test_the_users_comment_is_kept_and_sacct_shows_what_was_done(head: Head) -> None:
+    lab = head.lab
+    job = running(head, comment="grant=NSF-42", environ={"REKINDLE_PROTECT": "rekindle:gentle"})
+    name = f"slurm.lab.{job}"
+    assert head.carry_out(Verb.CANCEL, attempt=name, slurm_job=job, incident_id="inc-1").outcome is Outcome.DONE
+    until(lambda: lab.job_state(job) == "CANCELLED", "its end", head.look)
+    doc = head.doc(name)
+    assert doc is not None
+    about = {"attempt": name, "slurm_job": job, "new_attempt": f"{name}-a2", "spec": doc.spec, "incident_id": "inc-1"}
+    copy = head.carry_out(Verb.SUBMIT, **about)
+    assert (copy.outcome, copy.slurm_job is not None) == (Outcome.DONE, True), copy
+    shown = lab.job(copy.slurm_job or 0)
+    assert shown["Comment"].strip() == "grant=NSF-42"
+    noted = shown["AdminComment"].strip()
+    assert noted.startswith("rekindle:gentle,")
+    assert noted.endswith(f"attempt={name}-a2,did=submit,incident=inc-1")
+    assert lab.job(job)["AdminComment"].strip().endswith("did=cancel,incident=inc-1")
+    head.look()
+    found = head.doc(f"{name}-a2")
+    assert found is not None
+    assert found.policy == "gentle"
+
+
+def test_anothers_words_stay_in_the_admin_comment(head: Head) -> None:
+    job = running(head, "--requeue")
+    head.lab.run("scontrol", "update", f"jobid={job}", "admincomment=ticket 4711")
+    assert head.carry_out(Verb.HOLD, attempt=f"slurm.lab.{job}", slurm_job=job).outcome is Outcome.DONE
+    assert head.lab.job(job)["AdminComment"].strip() == "ticket 4711"
+
+
+def test_a_node_that_only_the_job_names_is_not_excluded(head: Head) -> None:
+    """slurmctld takes such a list, and the job waits for ever."""
+    lab = head.lab
+    job = running(head, "--requeue", "--nodelist=n1")
+    name = f"slurm.lab.{job}"
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1", exclude=("n1",))
+    assert (answer.outcome, "n1" in answer.detail) == (Outcome.REFUSED, True), answer
+    assert lab.job(job)["Priority"] == "0"
+
+
+def test_only_a_node_that_our_drain_has_emptied_is_marked(head: Head) -> None:
+    refused = head.carry_out(Verb.MARK, node="n2", repair=Repair.REPLACE, incident_id="inc-1")
+    assert (refused.outcome, "Action:" in shown_node(head)) == (Outcome.REFUSED, False), refused
+    assert head.carry_out(Verb.DRAIN, node="n2", incident_id="inc-1").outcome is Outcome.DONE
+    marked = head.carry_out(Verb.MARK, node="n2", repair=Repair.REPLACE, incident_id="inc-1")
+    assert (marked.outcome, "Action:Replace" in shown_node(head)) == (Outcome.DONE, True), marked
+
+
+def shown_node(head: Head) -> str:
+    return str(head.lab.run("scontrol", "-o", "show", "node", "n2").stdout)
