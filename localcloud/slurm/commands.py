@@ -216,6 +216,8 @@ def scancel(arguments: list[str], state: dict[str, Any]) -> int:
 
 
 def sbatch(arguments: list[str], state: dict[str, Any]) -> int:
+    if "--test-only" in arguments:
+        return 0
     number, given = state["next"], values(arguments)
     state["next"] = number + 1
     job = made(number, given["comment"], "root", state="PENDING", exclude=given.get("exclude", ""))
@@ -232,7 +234,7 @@ def sbatch(arguments: list[str], state: dict[str, Any]) -> int:
 def main() -> int:
     name, arguments = Path(sys.argv[0]).name, sys.argv[1:]
     conf = Path(os.environ["SLURM_CONF"])
-    changes = name in ("sbatch", "scancel") or (name == "scontrol" and not {"show", "write"} & set(arguments))
+    changes = name in ("sbatch", "scancel", "scontrol") and not {"show", "write", "--test-only"} & set(arguments)
     with state_of(conf, writes=changes) as state:
         hook = state["hooks"].pop(name, "") if changes else ""
         is_away = state["hooks"].get("away", False)
