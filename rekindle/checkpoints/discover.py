@@ -55,11 +55,11 @@ def judge_one(root: str, files: Mapping[str, int], read: Read) -> Found | None:
     return _folder(root, folder.below(root) if root else folder)
 
 
-def judge_declared(root: str, files: Mapping[str, int], read: Read) -> Found:
+def judge_declared(root: str, files: Mapping[str, int], read: Read, elsewhere: Collection[str] = ()) -> Found:
     """The checkpoint at `root`, which the script or a manifest says is one. A layout that is only likely by its names
-    proves nothing against it then: the script knows what it saved.
+    proves nothing against it then: the script knows what it saved. elsewhere: files below `root` that cannot be read.
     """
-    folder = _declared(root, files, read)
+    folder = replace(_declared(root, files, read), elsewhere=elsewhere)
     name = root.rpartition("/")[2]
     if list(files) == [root]:
         return _judged_file(root, name, folder)

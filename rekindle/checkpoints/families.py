@@ -66,7 +66,7 @@ class Family:
 
 def family_of(found: Found) -> Family:
     """The family that its name and format say."""
-    return Family(*_pattern(found.root), found.format)
+    return Family(*pattern_of(found.root), found.format)
 
 
 def side_state_words(roots: Iterable[str]) -> dict[str, str | None]:
@@ -102,7 +102,7 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
 
     like: roots, relative to the same listing, known to be the run's: its manifests', and what it resumed from.
     """
-    known = {_pattern(root) for root in like}
+    known = {pattern_of(root) for root in like}
     joined = _joined(found)
     found = _whole_by_shape(found, joined)
     words = side_state_words(item.root for item in found)
@@ -180,7 +180,7 @@ def _with(item: Found, problem: str) -> Found:
     return replace(item, problems=(*item.problems, problem))
 
 
-def _pattern(root: str) -> tuple[str, str]:
+def pattern_of(root: str) -> tuple[str, str]:
     """(folder, name) without what differs between the checkpoints of one run; no name where it had no number."""
     folder, _, name = _plain_path(root).rpartition("/")
     stem, counted = _COUNT.subn(lambda match: f"{match[1] or match[2]}#", name)

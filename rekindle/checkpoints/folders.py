@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from rekindle.checkpoints.discover import discover, inner_steps_of, judge_declared, judge_one
-from rekindle.checkpoints.families import of_one_run
+from rekindle.checkpoints.families import of_one_run, pattern_of
 from rekindle.checkpoints.found import Format, Found, Read, Stamp
-from rekindle.checkpoints.names import PASSED_OVER
+from rekindle.checkpoints.names import PASSED_OVER, is_temporary
+from rekindle.checkpoints.shapes import Shape, shape_of
 from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
 from rekindle.protocol.mailbox import ITSELF, Manifest
 
 MAX_FILES = 300_000
 MAX_DEPTH = 12
+MAX_SIBLINGS = 4  # that are looked at
 
 
 def listing_of(directory: str | os.PathLike[str]) -> dict[str, int]:
@@ -108,15 +110,34 @@ def judged_at(path: str | os.PathLike[str]) -> Found | None:
     return None if found is None or found.format is Format.UNKNOWN else found  # the script knows what it saved
 
 
-def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int]) -> tuple[Found, Mapping[str, tuple[int, ...]]]:
+def declared_at(
+    path: str | os.PathLike[str], sizes: Mapping[str, int], *, elsewhere: Collection[str] = ()
+) -> tuple[Found, Mapping[str, tuple[int, ...]]]:
     """The same of one that the script says is a checkpoint, with the numbers that its files name as its step.
 
-    sizes: of its files, below `path`. See `judge_declared`.
+    sizes: of its files, below `path`. elsewhere: those of them that cannot be read here. See `judge_declared`.
     """
     top, root = os.path.split(os.path.abspath(path))
     files = {root if name == ITSELF else f"{root}/{name}": size for name, size in sizes.items()}
     read = reader_of(top)
-    return judge_declared(root, files, read), inner_steps_of(root, files, read)
+    return judge_declared(root, files, read, elsewhere), inner_steps_of(root, files, read)
+
+
+def shapes_beside(path: str | os.PathLike[str]) -> dict[str, Shape]:
+    """The parts of those that lie beside the checkpoint folder at `path`, of its family, by their names; the newest.
+
+    Raises: OSError.
+    """
+    top, name = os.path.split(os.path.abspath(path))
+    family = pattern_of(name)
+    with os.scandir(top) as entries:
+        beside = [
+            entry.path
+            for entry in entries
+            if entry.name != name and not is_temporary(entry.name) and pattern_of(entry.name) == family
+        ]
+    folders = sorted((place for place in beside if os.path.isdir(place)), key=os.path.getmtime)[-MAX_SIBLINGS:]
+    return {os.path.basename(place): shape_of(listing_of(place)) for place in folders}
 
 
 def steps_at(path: str | os.PathLike[str]) -> Mapping[str, tuple[int, ...]]:

@@ -134,7 +134,10 @@ def damage(folder: Folder) -> tuple[list[str], list[str]]:
     }
     # A rank of torch DCP that has nothing to write leaves an empty shard; those that `.metadata` names are looked at.
     certain = [f"{path} is empty" for path, size in state.items() if size == 0 and not path.endswith(".distcp")]
-    looked = sorted((path for path, size in state.items() if size), key=lambda path: (-state[path], path))[:MAX_LOOKS]
+    looked = sorted(
+        (path for path, size in state.items() if size and path not in folder.elsewhere),
+        key=lambda path: (-state[path], path),
+    )[:MAX_LOOKS]
     found = [problem for path in looked if (problem := problem_of(folder, path)) is not None]
     certain += [problem.text for problem in found if not problem.is_unsure]
     return certain, [problem.text for problem in found if problem.is_unsure]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from rekindle.compat import StrEnum
@@ -114,11 +114,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A checkpoint's files, named relative to its root, and how to look into them."""
+    """A checkpoint's files, named relative to its root, and how to look into them. elsewhere: those that cannot be."""
 
     name: str
     files: Mapping[str, int]
     read: Read
+    elsewhere: Collection[str] = ()
 
     def below(self, prefix: str) -> Folder:
         """The folder `prefix` in it."""

@@ -2,7 +2,8 @@
 
 `torch.utils.data.DistributedSampler` knows epochs only: a run that resumes in mid-epoch reads the epoch's first batches
 again. Here step 1 is the first batch of the first epoch, and no resume, skip window or prefetching loader ever shifts
-the samples of a later step. A run with another batch or world size has other steps; it must not resume by step number.
+the samples of a later step. A run that goes on with another batch or world size has other steps: it goes on after the
+last sample that was used, not at the step's number.
 
 Data that draw random numbers (augmentation) draw the same after a resume: in a DataLoader's workers each batch's draws
 come from its step alone, in this process they go on from the generators that the checkpoint holds.
@@ -10,7 +11,9 @@ come from its step alone, in this process they go on from the generators that th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -18,10 +21,21 @@ import torch.distributed as dist
 from torch.utils.data import Sampler, get_worker_info
 
 from rekindle.integrations.rng import quietly, seed_draws
-from rekindle.protocol.mailbox import ResumePlan
+from rekindle.monitor.saving.samples import watch_samples
+from rekindle.protocol.mailbox import ResumePlan, SkipWindow
 
 _B = TypeVar("_B")
-_ORDER = ("samples", "batch_size", "world_size", "accumulate", "seed", "shuffle")  # what the order depends on
+_ORDER = ("samples", "seed", "shuffle")  # what the order of the samples depends on
+_STEP = ("batch_size", "world_size", "accumulate")  # and how many of them a step uses
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """After `step`, so many samples of that epoch have been used. From there on each step uses the same number."""
+
+    step: int = 0
+    epoch: int = 0
+    used: int = 0
 
 
 class Batch(list[int]):
@@ -50,7 +64,7 @@ class ResumableSampler(Sampler):
 
     batch_size: of one rank, in samples. accumulate: batches of one rank per step (see `rekindle.integrations`). An
     epoch's last, incomplete step is left out. rank, world_size: from torch.distributed where it is initialised. resume:
-    `Monitor.resume`; where to go on and which windows to leave out, both counted in steps.
+    `Monitor.resume`; where to go on and which windows to leave out, both counted in steps as the run had them before.
     """
 
     def __init__(
@@ -75,10 +89,14 @@ class ResumableSampler(Sampler):
             raise ValueError(f"rank must be 0 to {self.world_size - 1}, not {self.rank}")
         if batch_size < 1 or accumulate < 1:
             raise ValueError("batch_size and accumulate must be at least 1")
-        self.steps_per_epoch = self.samples // (batch_size * self.world_size * accumulate)
+        self._used_by_step = batch_size * self.world_size * accumulate  # samples, by all ranks
+        self.steps_per_epoch = self.samples // self._used_by_step
         if self.steps_per_epoch < 1:
             raise ValueError(f"dataset: {self.samples} samples are fewer than one step of all ranks uses")
-        self._resume = resume or ResumePlan()
+        self._begin = _Begin()
+        self._resume = ResumePlan()
+        if resume is not None:
+            self.leave_out(resume)
         self._done = self._resume.step or 0
         self._epoch = -1
         self._order: Any = None
@@ -92,11 +110,66 @@ class ResumableSampler(Sampler):
         """The next iteration begins with the batch of `step + 1`."""
         if step < 0:
             raise ValueError("step must not be negative")
+        if step < self._begin.step:
+            self._begin = self._begun(step, self._resume.samples_per_step or self._used_by_step)
         self._done = step
 
     def leave_out(self, resume: ResumePlan) -> None:
         """Take the windows of this plan, where the sampler is made before the plan is known."""
+        before = resume.samples_per_step
+        if before is None and resume.world_size is not None:
+            before = self._used_by_step // self.world_size * resume.world_size  # with the same batch of a rank
+        if resume.step is not None and resume.samples is not None:
+            self._begin = _Begin(resume.step, *divmod(resume.samples, self.samples))
+        elif resume.step is not None and before is not None:
+            self._begin = self._begun(resume.step, before)
+        if before is not None and before != self._used_by_step:
+            resume = replace(
+                resume, skip=tuple(self._window(window, resume.step or 0, before) for window in resume.skip)
+            )
         self._resume = resume
+        watch_samples(self)
+
+    def _begun(self, step: int, used_by_step: int) -> _Begin:
+        """After so many steps of so many samples each."""
+        epoch, at = divmod(step, max(self.samples // used_by_step, 1))
+        return _Begin(step, epoch, at * used_by_step)
+
+    def _window(self, window: SkipWindow, after: int, before: int) -> SkipWindow:
+        """The steps that use, in what goes on after a step, the samples that the window's used: `before` each."""
+        first, last = (max(edge - after, 0) * before for edge in (window.from_step - 1, window.to_step - 1))
+        return SkipWindow(
+            from_step=after + first // self._used_by_step + 1, to_step=after - -last // self._used_by_step + 1
+        )
+
+    def used(self, step: int) -> int | None:
+        """The samples that were used up to a step, with all of each earlier epoch; None where that is not known."""
+        if step < self._begin.step:
+            return None
+        if step == self._begin.step:
+            return self._begin.epoch * self.samples + self._begin.used
+        epoch, at = self._place(step)
+        return epoch * self.samples + at + self._used_by_step
+
+    @property
+    def used_by_step(self) -> int:
+        """Samples, by all ranks."""
+        return self._used_by_step
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """(epoch, how many of its samples were used before the step)."""
+        begin = self._begin
+        number, rest = step - begin.step - 1, (self.samples - begin.used) // self._used_by_step
+        if number < rest:
+            return begin.epoch, begin.used + number * self._used_by_step
+        epochs, at = divmod(number - rest, self.steps_per_epoch)
+        return begin.epoch + 1 + epochs, at * self._used_by_step
+
+    def _last_of_epoch(self, step: int) -> int:
+        """The last step of the epoch that this step is in."""
+        begin = self._begin
+        end = begin.step + (self.samples - begin.used) // self._used_by_step
+        return end if step <= end else end - -(step - end) // self.steps_per_epoch * self.steps_per_epoch
 
     def next_step(self, step: int) -> int:
         """The first step after `step` that belongs to no window."""
@@ -107,12 +180,12 @@ class ResumableSampler(Sampler):
 
     def end_epoch(self) -> None:
         """Pass over what is left of the epoch of the last step handed out: windows, at its end."""
-        self._done = -(-self._done // self.steps_per_epoch) * self.steps_per_epoch
+        self._done = self._last_of_epoch(self._done) if self._done else 0
 
     def batch(self, step: int, part: int = 0) -> list[int]:
         """The sample numbers of this rank in a step; `part` counts the accumulated batches."""
-        epoch, at = divmod(step - 1, self.steps_per_epoch)
-        first = ((at * self.accumulate + part) * self.world_size + self.rank) * self.batch_size
+        epoch, at = self._place(step)
+        first = at + (part * self.world_size + self.rank) * self.batch_size
         if not self.shuffle:
             return Batch(range(first, first + self.batch_size), self._seed_of(step, part))
         if epoch != self._epoch:
@@ -134,7 +207,7 @@ class ResumableSampler(Sampler):
     def steps(self, loader: Iterable[_B], last: int) -> Iterator[tuple[int, _B]]:
         """(step, batch) from where the run stands to step `last`, over all epochs. `loader` reads this sampler."""
         while self._done < last:
-            end = (self._done // self.steps_per_epoch + 1) * self.steps_per_epoch
+            end = self._last_of_epoch(self._done + 1)
             numbers = (step for step in self._rest() for _ in range(self.accumulate))
             for index, (step, batch) in enumerate(zip(numbers, quietly(loader), strict=False), start=1):
                 if step > last:
@@ -147,16 +220,25 @@ class ResumableSampler(Sampler):
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs: the position, and what the order depends on."""
-        return {"step": self._done, **{name: getattr(self, name) for name in _ORDER}}
+        used = {"used": self.used(self._done)}
+        return {"step": self._done, **used, **{name: getattr(self, name) for name in (*_ORDER, *_STEP)}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the saved step. Raises: ValueError where its numbers would mean other samples here."""
+        """Go on after the saved step, and the last sample that was used by then.
+
+        Raises: ValueError where its numbers would mean other samples here.
+        """
         for name in _ORDER:
             if state[name] != getattr(self, name):
                 raise ValueError(f"{name}: saved with {state[name]}, now {getattr(self, name)}: other samples")
-        self.go_on_after(int(state["step"]))
+        step, used = int(state["step"]), state.get("used")
+        self.go_on_after(step)
+        if used is not None:
+            self._begin = _Begin(step, *divmod(int(used), self.samples))
+        elif any(state[name] != getattr(self, name) for name in _STEP):
+            self._begin = self._begun(step, math.prod(int(state[name]) for name in _STEP))
 
     def _rest(self) -> Iterator[int]:
-        end = (self._done // self.steps_per_epoch + 1) * self.steps_per_epoch
+        end = self._last_of_epoch(self._done + 1)
         rest = range(self._done + 1, end + 1)
         return (step for step in rest if not self._resume.should_skip(step))

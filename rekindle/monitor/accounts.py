@@ -15,6 +15,7 @@ from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.outbox import Outbox
+from rekindle.monitor.saving.samples import samples_at
 from rekindle.monitor.saving.saved import SaveJob
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport
@@ -85,6 +86,7 @@ class Accounts:
         remote = None if self.seat.is_mine else self.seat.remote
         is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= job.step + 1
         poisoned = job.poisoned or is_bad_elsewhere or self.run.state.may_be_poisoned_at(job.step)
+        samples, per_step = samples_at(job.step)
         loss = self.run.state.loss_at(job.step)  # of exactly that step; unknown rather than an older one
         return Manifest(
             job_id=self.run.identity.job_id,
@@ -100,6 +102,8 @@ class Accounts:
             loss=loss if classify(loss) is LossState.FINITE and not poisoned else None,
             poisoned=poisoned,
             life=self.run.identity.life,
+            samples=samples,
+            samples_per_step=per_step,
             saved_at=job.saved_at,
         )
 

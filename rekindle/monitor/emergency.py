@@ -17,6 +17,7 @@ from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan
+from rekindle.monitor.saving.rank_files import PartFiles, Told
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
 from rekindle.protocol.signals import EventType
@@ -182,9 +183,9 @@ class Saver:
         # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
         own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
 
-        def over(failure: str | None) -> None:
+        def over(failure: str | None, told: Told) -> None:
             if failure is None:
-                self._submit(step, own_kind, result, requests, took_s, writers)
+                self._submit(step, own_kind, result, requests, took_s, writers, told)
             else:
                 self.failed(step, failure)
                 self._cannot(requests, step, failure)
@@ -193,10 +194,14 @@ class Saver:
             newest, times = self._times
             self._times = (step, times + 1 if newest == step else 1)
             self._agreement.finished(
-                f"saved-{step}-{self._times[1]}", None, over if self._is_first_rank else None, writers
+                f"saved-{step}-{self._times[1]}",
+                None,
+                over if self._is_first_rank else None,
+                writers,
+                PartFiles.of(result.path, self._state.no_save_before(step) or 0.0),
             )
         else:
-            over(None)
+            over(None, {})
 
     def _answered_by(self, step: int) -> tuple[CheckpointRequest, ...]:
         """A save that is newer than a request, and clean, is what the request asked for."""
@@ -210,7 +215,10 @@ class Saver:
         if one.plan.is_shared:
             # Rank 0's are waited for when its files are measured.
             writers = () if self._is_first_rank else one.writers
-            self._agreement.finished(str(one.plan.number), failure, writers=writers)
+            path = None if one.result is None else one.result.path
+            self._agreement.finished(
+                str(one.plan.number), failure, writers=writers, files=PartFiles.of(path, one.began)
+            )
         else:
             self._end(one, failure)
 
@@ -231,14 +239,14 @@ class Saver:
         """A wish for a save cannot be met."""
         self._cannot(self._requests.take(), self._state.step, why)
 
-    def completed(self, plan: Plan, failure: str | None) -> None:
-        """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing."""
+    def completed(self, plan: Plan, failure: str | None, told: Told) -> None:
+        """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing. told: of its files."""
         with self._lock:
             one = self._under_way.pop(plan.number, None)
             if one is None:
                 self._ended_before = {plan.number: failure or ""}
         if one is not None:
-            self._end(one, failure)
+            self._end(one, failure, told)
 
     def _begin(self, one: _RunningSave) -> str | None:
         """On rank 0, at the plan's call. Why the plan has come to nothing already, where another rank was first."""
@@ -252,9 +260,9 @@ class Saver:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
         self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
-    def _end(self, one: _RunningSave, failure: str | None) -> None:
+    def _end(self, one: _RunningSave, failure: str | None, told: Told | None = None) -> None:
         if failure is None and one.result is not None:
-            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s, one.writers)
+            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s, one.writers, told)
         else:
             self._cannot(one.requests, one.step, failure or "the save function returned no checkpoint")
 
@@ -271,6 +279,7 @@ class Saver:
         requests: tuple[CheckpointRequest, ...],
         took_s: float | None,
         writers: Sequence[threading.Thread] = (),
+        told: Told | None = None,
     ) -> None:
         if self.link is None:
             return
@@ -285,6 +294,7 @@ class Saver:
                 signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
                 began=self._state.no_save_before(step),
                 writers=writers,
+                told=told or {},
                 poisoned=self._state.may_be_poisoned_at(step),
                 is_loss_unread=self._state.is_loss_unread,
             )

@@ -12,8 +12,8 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.timed import TimedBox
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
+from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import Upload
 from rekindle.monitor.saving.seal import Sealer
 from rekindle.protocol.mailbox import ReplyOutcome, parse_key
@@ -41,9 +41,9 @@ class ServiceLink:
         is_saving: Callable[[], bool],
         is_stuck: Callable[[], bool],
         hold: Callable[[Box], bool],
-        counts: OwnCounts,
+        own: OwnSaves,
     ) -> None:
-        """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`; counts: `Sealer`."""
+        """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`; own: `Sealer`."""
         self._box = box = TimedBox(box)
         self._requests = requests
         self._holding = run.identity.holding
@@ -74,7 +74,7 @@ class ServiceLink:
             requests=requests,
             hasher=self._hasher,
             manifest_of=accounts.manifest,
-            counts=counts,
+            own=own,
             upload=upload,
             on_failed=on_failed,
             on_done=self._notify,

@@ -64,9 +64,9 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.leading import Hooks, Leader
 from rekindle.monitor.saving.negotiation import Negotiation
+from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.resuming import counts_of
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
@@ -195,7 +195,7 @@ class LiveMonitor(Monitor):
             box=box,
             requests=self._requests,
             accounts=self._accounts,
-            counts=OwnCounts(
+            own=OwnSaves(
                 sum(window.to_step - window.from_step for window in self.resume.skip),
                 lambda: counts_of(self.resume, box, self._local_path),
             ),

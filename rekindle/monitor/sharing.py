@@ -24,6 +24,7 @@ from rekindle.protocol.mailbox import (
 
 Share = Callable[[str], str]  # rank 0's text, on every rank; a collective
 _NAMES = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)
+_DATA = ("world_size", "samples", "samples_per_step")
 _PLACES = (ENV_MAILBOX, ENV_BUS)  # a rank whose environment lacks them takes part all the same
 
 
@@ -43,7 +44,7 @@ def shared(
         if heard in ("", own):
             return reported, plan, life
         body = json.loads(heard)
-        found, life = ResumePlan.from_env(body["resume"]), body["life"]
+        found, life = replace(ResumePlan.from_env(body["resume"]), **body["data"]), body["life"]
         env = {name: value for name, value in reported.env.items() if name not in _NAMES} | dict(body["reported"])
     except Exception as err:  # a broken group shows itself soon enough; how it is answered is the script's business
         logger.warning("Rekindle's ranks cannot share where they go on, so each goes by what it read: %r", err)
@@ -60,4 +61,5 @@ def _written(reported: LaunchInstructions, plan: ResumePlan, life: int | None) -
     except MailboxError:
         return ""
     told = {name: reported.env[name] for name in (*_NAMES, *_PLACES) if name in reported.env}
-    return json.dumps({"resume": env, "reported": told, "life": life})
+    data = {name: getattr(plan, name) for name in _DATA}
+    return json.dumps({"resume": env, "data": data, "reported": told, "life": life})

@@ -33,7 +33,7 @@ from rekindle.monitor.mail.holding import Claimant, Hold
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
-from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, other_world, settled
+from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_data
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.sharing import shared
 from rekindle.monitor.silent import Monitor
@@ -356,7 +356,8 @@ def _settled(reported: LaunchInstructions, launch: _Launch, budget: Budget) -> R
             unplanned=reported.unplanned,
             job_id=env.get(ENV_JOB_ID, ""),
         )
-        if launch.rank == 0 and (why := other_world(found, box, launch.world_size)):
+        found, why = with_data(found, box, launch.world_size)
+        if why and launch.rank == 0:
             logger.warning("Resumed with another world size: %s", why)
         return found
 

@@ -86,13 +86,18 @@ SkipWindows = Annotated[tuple[SkipWindow, ...], Via(_Windows, read=merge_windows
 class ResumePlan:
     """A new attempt's resume point: after `step`, from the checkpoint at `uri`, leaving out the `skip` windows.
 
-    `step` and `uri` are None for an attempt that starts from nothing.
+    `step` and `uri` are None for an attempt that starts from nothing. What the manifest says of the data, which a start
+    adds and no environment holds: by how many ranks the checkpoint was saved (`world_size`), and the `samples` that all
+    of its steps had used, and each of them.
     """
 
     step: int | None = None
     uri: str | None = None
     manifest_uri: str | None = None
     skip: tuple[SkipWindow, ...] = ()
+    world_size: int | None = None
+    samples: int | None = None
+    samples_per_step: int | None = None
 
     def should_skip(self, step: int) -> bool:
         return any(step in window for window in self.skip)

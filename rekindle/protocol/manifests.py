@@ -107,7 +107,7 @@ class Manifest(OfLife, Message):
     `data` is the trainer's own small JSON (position of the sampler and the like), opaque to the service.
     `loss` is the last finite loss of a run that was not poisoned. `poisoned`: when this was sealed, a loss or gradient
     that is not finite had been seen, so that the weights may hold such values. `life`: which start of the attempt's
-    processes saved it.
+    processes saved it. `samples`: how many all steps had used, each epoch as a whole; `samples_per_step`: by all ranks.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
@@ -125,6 +125,8 @@ class Manifest(OfLife, Message):
     loss: Finite | None = None
     poisoned: bool = False
     life: Count = 0
+    samples: Annotated[Count | None, Sparse()] = None
+    samples_per_step: Annotated[Count | None, Sparse()] = None
     saved_at: datetime
 
     @property

@@ -11,8 +11,8 @@ import pytest
 from rekindle.checkpoints.counts import Counted, fits
 from rekindle.checkpoints.folders import steps_at
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.measure import Claim, SaveIncomplete, measure
+from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import SaveResult
 from tests.checkpoints.made import torch_archive, trainer_state
 
@@ -48,10 +48,10 @@ def write(folder: Path, name: str, state: dict[str, Any]) -> Path:
 
 @pytest.mark.parametrize(("who", "name", "named"), SCRIPTS, ids=[who for who, *_ in SCRIPTS])
 def test_what_a_public_script_writes_is_vouched_for(who: str, name: str, named: Any, tmp_path: Path) -> None:
-    counts = OwnCounts()
+    own = OwnSaves()
     for step in STEPS:
         path = write(tmp_path, name, named(step))
-        files = measure(SaveResult(path=path), Clients(), claim=Claim(step=step, counts=counts)).files
+        files = measure(SaveResult(path=path), Clients(), claim=Claim(step=step, own=own)).files
         assert [file.path for file in files] == ["."], who
 
 
@@ -63,12 +63,12 @@ def test_the_trainers_state_of_hugging_face_counts_optimizer_steps(tmp_path: Pat
 @pytest.mark.parametrize("named", [lambda step: step // 4, lambda step: 3 + step // 16], ids=["steps of 4", "coarse"])
 def test_a_coarser_count_is_known_by_its_second_save(named: Any, tmp_path: Path) -> None:
     """One number alone may as well be an earlier step's: it is refused until it has moved on in proportion."""
-    counts = OwnCounts()
+    own = OwnSaves()
 
     def is_vouched_for(step: int) -> bool:
         path = write(tmp_path, "ckpt.pt", {"step": named(step)})
         try:
-            measure(SaveResult(path=path), Clients(), claim=Claim(step=step, counts=counts))
+            measure(SaveResult(path=path), Clients(), claim=Claim(step=step, own=own))
         except SaveIncomplete:
             return False
         return True
@@ -78,13 +78,13 @@ def test_a_coarser_count_is_known_by_its_second_save(named: Any, tmp_path: Path)
 
 def test_a_later_attempt_without_the_windows_of_an_earlier_one_vouches_for_its_own_saves(tmp_path: Path) -> None:
     """Lightning's own counter is behind by the 200 steps that the plan before this one skipped."""
-    counts = OwnCounts(0, lambda: [Counted(500, 300)])
-    counts.learn()
+    own = OwnSaves(0, lambda: [Counted(500, 300)])
+    own.learn()
     path = write(tmp_path, "last.ckpt", {"global_step": 320})
-    (file,) = measure(SaveResult(path=path), Clients(), claim=Claim(step=520, counts=counts)).files
+    (file,) = measure(SaveResult(path=path), Clients(), claim=Claim(step=520, own=own)).files
     assert file.step == 320, "what a copy of it will name"
     with pytest.raises(SaveIncomplete, match="holds step 320, not 560"):
-        measure(SaveResult(path=path), Clients(), claim=Claim(step=560, counts=counts))
+        measure(SaveResult(path=path), Clients(), claim=Claim(step=560, own=own))
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,14 @@ from typing import Final, Protocol
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.worker import WakeSignal
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
+from rekindle.monitor.saving.rank_files import PartFiles, Told
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
 HOLD_POLL_S: Final = 0.5
+
+Over = Callable[[str | None, Told], None]
+"""(why a save failed, None where it did not; what the other ranks told of its files)"""
 
 
 class Negotiator(Protocol):
@@ -43,8 +47,9 @@ class Negotiator(Protocol):
         self,
         save: str,
         failure: str | None,
-        over: Callable[[str | None], None] | None,
+        over: Over | None,
         writers: Sequence[Thread] = (),
+        files: PartFiles | None = None,
     ) -> str:
         """Tell the other ranks that this rank's part of a save is over. See `Agreement.finished`."""
         ...
@@ -151,20 +156,22 @@ class Agreement:
         self,
         save: str,
         failure: str | None,
-        over: Callable[[str | None], None] | None = None,
+        over: Over | None = None,
         writers: Sequence[Thread] = (),
+        files: PartFiles | None = None,
     ) -> None:
         """This rank's part of the named save is over: complete, or failed with the reason `failure`. Never waits.
 
-        over: for rank 0; called on the negotiating thread when every rank is done, with the first failure or None.
-        writers: threads that the save began; the other ranks are told when they have ended, or after a minute.
+        over: for rank 0; called on the negotiating thread when every rank is done, with the first failure or None, and
+        the files that the other ranks told of. writers: threads that the save began; the other ranks are told when they
+        have ended, or after a minute.
         """
         negotiator = self._negotiator
         if negotiator is None:
             if over is not None:
-                over(failure)
+                over(failure, {})
             return
-        self._post(lambda: negotiator.finish(save, failure, over, writers))
+        self._post(lambda: negotiator.finish(save, failure, over, writers, files))
 
     def hold(self, plan: Plan) -> None:
         """After this rank's part of a shared save failed, wait until every other rank has left its own part.

@@ -12,9 +12,10 @@ from typing import Final
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.saving.agreement import GO, Agreement
+from rekindle.monitor.saving.agreement import GO, Agreement, Over
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER
+from rekindle.monitor.saving.rank_files import TELL_S, Told, read_told
 from rekindle.monitor.saving.roll_call import RollCall
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
@@ -33,13 +34,14 @@ class Hooks:
 
     objection: why no save can be made at all, known before the ranks are asked; empty where one can.
     refused: a wish for a save cannot be met, and why.
-    completed: all ranks' parts of a plan's save are written (None), or why it came to nothing.
+    completed: all ranks' parts of a plan's save are written (None), or why it came to nothing; what the others told of
+    its files.
     resumed_apart: the ranks did not go on from the same step, and what follows.
     """
 
     objection: Callable[[], str]
     refused: Callable[[str], None]
-    completed: Callable[[Plan, str | None], None]
+    completed: Callable[[Plan, str | None, Told], None]
     resumed_apart: Callable[[str], None]
 
 
@@ -51,12 +53,15 @@ class AwaitedSave:
     """
 
     key: str
-    over: Callable[[str | None], None]
+    over: Over
     give_up_at: float
     done: RollCall
+    files: RollCall
     began: RollCall | None = None
     begin_by: float = 0.0
     has_failed: bool = False
+    root: str = ""  # where rank 0 has it
+    told_by: float | None = None  # once all parts are over, how long the others' lists are waited for
 
 
 @dataclass(slots=True)
@@ -126,10 +131,10 @@ class Leader:
         """Whether all ranks have come to the plan's call."""
         return self._open is not None and self._open.plan == plan and self._open.here.is_full(exchange)
 
-    def await_parts(self, save: str, over: Callable[[str | None], None], *, is_planned: bool = False) -> None:
+    def await_parts(self, save: str, over: Over, *, is_planned: bool = False) -> None:
         """Call `over` when every rank's part of that save is over."""
         if len(self._awaited) >= MAX_AWAITED:
-            self._awaited.pop(0).over("too many saves wait for the other ranks' parts")
+            self._awaited.pop(0).over("too many saves wait for the other ranks' parts", {})
         now = self._clock.monotonic()
         self._awaited.append(
             AwaitedSave(
@@ -137,10 +142,17 @@ class Leader:
                 over,
                 now + self._bounds.must_finish_s,
                 self._roll(f"{save}/done"),
+                RollCall(self._key(f"{save}/files"), self._agreement.world_size, _first_absent=1),
                 self._roll(f"{save}/in") if is_planned else None,
                 now + self._bounds.enter_s,
             )
         )
+
+    def lies_at(self, save: str, root: str) -> None:
+        """Where rank 0 has that save."""
+        for one in self._awaited:
+            if one.key == save:
+                one.root = root
 
     def resumed_apart(self, apart: str) -> None:
         """The ranks did not go on from the same step: which ones, and from where."""
@@ -262,13 +274,15 @@ class Leader:
         plan = one.plan
         if start == GO:
             self._losses = 0
-            self.await_parts(str(plan.number), lambda failure: self._hooks.completed(plan, failure), is_planned=True)
+            self.await_parts(
+                str(plan.number), lambda failure, told: self._hooks.completed(plan, failure, told), is_planned=True
+            )
             self._settled(exchange)
             return
         is_full = one.here.is_full(exchange)
         absent = "" if is_full else f": ranks {one.here.absent(exchange)}"
         self._settled(exchange)
-        self._hooks.completed(plan, f"{start}{absent}")
+        self._hooks.completed(plan, f"{start}{absent}", {})
         if start.startswith(AT_OTHER_STEPS) or (not is_full and not start.startswith("rank ")):
             # the next meeting must not hold training up as well
             self._give_up(exchange, f"{start}{absent}")
@@ -278,11 +292,21 @@ class Leader:
         is_over = save.done.is_full(exchange)
         failed = self._failure_of(exchange, save, is_over=is_over)
         end = exchange.get(self._key(f"{save.key}/end")) if save.began is not None else None
+        if is_over and failed is None and end is None and not self._are_files_told(exchange, save):
+            return
         if is_over or end is not None or self._clock.monotonic() >= save.give_up_at:
             self._conclude(exchange, save, is_over=is_over, failed=failed, end=end)
         elif failed is not None and not save.has_failed:
             save.has_failed = True
-            save.over(failed)
+            save.over(failed, {})
+
+    def _are_files_told(self, exchange: Exchange, save: AwaitedSave) -> bool:
+        """Whether every other rank has told what it sees of a save whose parts are all over, or has had its time."""
+        now = self._clock.monotonic()
+        if save.told_by is None and save.root:
+            exchange.put(self._key(f"{save.key}/root"), save.root)
+            save.told_by = now + TELL_S + 2 * exchange.poll_s
+        return save.told_by is None or save.files.is_full(exchange) or now > save.told_by
 
     def _failure_of(self, exchange: Exchange, save: AwaitedSave, *, is_over: bool) -> str | None:
         """What has failed; ranks that have not begun in time fail the save."""
@@ -298,15 +322,21 @@ class Leader:
         self, exchange: Exchange, save: AwaitedSave, *, is_over: bool, failed: str | None, end: str | None
     ) -> None:
         """The save is awaited no longer, and whoever asked for it is told."""
+        told: Told = {}
+        if save.told_by is not None:
+            told = read_told(exchange, self._key(save.key), self._agreement.world_size)
+        else:
+            exchange.put(self._key(f"{save.key}/root"), "")  # nobody need look
         self._awaited.remove(save)
         if save.began is not None and end is None:
             exchange.put_new(self._key(f"{save.key}/end"), ALL_OVER)
         if not save.has_failed:
             is_whole = is_over and end in (None, ALL_OVER)
             missing = f"not all of {self._agreement.world_size} ranks have finished their part"
-            save.over(failed or (None if is_whole else end or missing))
+            save.over(failed or (None if is_whole else end or missing), told)
         if is_over:
             save.done.forget(exchange)
+            save.files.forget(exchange)
 
     def _settled(self, exchange: Exchange) -> None:
         """This wish is dealt with."""

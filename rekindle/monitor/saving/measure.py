@@ -20,8 +20,9 @@ from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.names import STATE_ENDS, is_temporary
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.file_clock import file_time_of
+from rekindle.monitor.saving.own_saves import OwnSaves
+from rekindle.monitor.saving.rank_files import Told
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.monitor.saving.writers import may_write
 from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
@@ -54,14 +55,16 @@ class Preempted(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """What is said of a save. began: by the monotonic clock, before which nothing of it can have been written; None
-    where that is not known. writers: threads that were born while it was made. counts: how the run's other
-    checkpoints count their steps.
+    where that is not known. writers: threads that were born while it was made. own: the run's other
+    checkpoints. told: what the other ranks see of its files. is_copied: elsewhere, from the disk of each host.
     """
 
     step: int | None = None
     began: float | None = None
     writers: Sequence[threading.Thread] = ()
-    counts: OwnCounts = field(default_factory=OwnCounts)
+    own: OwnSaves = field(default_factory=OwnSaves)
+    told: Told = field(default_factory=dict)
+    is_copied: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,22 +112,23 @@ def measure(
     for name, stamp in before.items():
         if stamp.bytes == 0:
             raise SaveUnsettled(f"{_name(root, name)} is empty")
-    found, steps = declared_at(root, {name: stamp.bytes for name, stamp in before.items()})
+    unseen = _unseen(before, result.files, claim)
+    sizes = {name: stamp.bytes for name, stamp in before.items()} | unseen
+    found, steps = declared_at(root, sizes, elsewhere=frozenset(unseen))
     begun_at = None if claim.began is None else file_time_of(claim.began, root)
     evidence = Evidence(
         step=claim.step,
-        left_out=claim.counts.left_out,
-        counted=claim.counts.known,
+        left_out=claim.own.left_out,
+        counted=claim.own.counted,
         inner_steps=steps,
-        problems=found.certain,
+        problems=(*found.certain, *claim.own.missing(root, before)),
         begun_at=begun_at,
         stamps=before,
     )
     named = {name: closest(claim.step or 0, steps.get(_name(root, name), ())) for name in before}
     problems = verdict(evidence)
     if claim.step is not None and not any(problem.fault is Fault.OLD for problem in problems):
-        seen = (step for step in named.values() if step is not None)
-        claim.counts.saw(claim.step, seen, is_sealed=not problems)
+        claim.own.saw(claim.step, root, named, is_sealed=not problems)
     _insist(problems)
     files = tuple(
         ManifestFile(
@@ -136,7 +140,28 @@ def measure(
         )
         for name in sorted(before)
     )
+    files += tuple(ManifestFile(path=name, bytes=size) for name, size in sorted(unseen.items()))
     return MeasuredSave(root=place.uri, files=files, stamps=before, nan=found.nan)
+
+
+def _unseen(before: Mapping[str, Stamp], names: Sequence[str] | None, claim: Claim) -> dict[str, int]:
+    """The files, with their sizes, that other ranks have on the disks of their hosts.
+
+    Raises: SaveUnsettled for one that should be seen here, and is not yet, or not yet as it was written.
+    """
+    unseen: dict[str, int] = {}
+    for name, (size, written_ns) in claim.told.items():
+        stamp = before.get(name)
+        if stamp is None:
+            if (names is None or name in names) and not (size == 0 and name.endswith(MARKERS)):
+                unseen[name] = size
+            continue
+        seen_ns = stamp.mtime_ns or 0
+        if seen_ns < written_ns or (seen_ns == written_ns and stamp.bytes < size):
+            raise SaveUnsettled(f"{name} is not seen yet as another rank has written it")
+    if unseen and not claim.is_copied:
+        raise SaveUnsettled(f"{min(unseen)}, which another rank has written, is not seen here")
+    return unseen
 
 
 def _insist(problems: Sequence[Problem]) -> None:

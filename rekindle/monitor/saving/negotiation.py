@@ -14,6 +14,7 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<plan>/in/<rank>        who began the save
     <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `save_liveness`)
     <session>/<save>/done/<rank>, /failed     whose part is over, and the first failure; `<save>` is a plan's number too
+    <session>/<save>/root, /files/<rank>      where it is, and what that rank sees of it (see `rank_files`)
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
     <session>/phase           what some rank is inside of, counted up (see `run_phases`)
     <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `seat`)
@@ -43,10 +44,11 @@ from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.saving.agreement import GO, Agreement
+from rekindle.monitor.saving.agreement import GO, Agreement, Over
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
 from rekindle.monitor.saving.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
+from rekindle.monitor.saving.rank_files import OwnFiles, PartFiles
 from rekindle.monitor.saving.writers import may_write
 
 PASSED: Final = "late"  # a rank was already past the plan's call
@@ -115,6 +117,7 @@ class Negotiation:
         self._unheard_since: float | None = None
         self._inside: JointSave | None = None
         self._parts: deque[_Part] = deque(maxlen=MAX_PARTS)
+        self._files = OwnFiles(agreement.rank)
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
         self._is_over = False  # nothing is read or written any more
@@ -149,6 +152,8 @@ class Negotiation:
             self._leader.turn(exchange)
         self._follow(exchange)
         self._report(exchange)
+        if self._session:
+            self._files.turn(exchange, self._session)
         self._watch(exchange)
         if self._session and self._seat is not None:
             self._seat.turn(exchange, self._session)
@@ -169,7 +174,7 @@ class Negotiation:
         """This rank has reported everything, and no save waits for the other ranks' parts; or nothing can be heard."""
         if self._agreement.is_silent or (self._exchange is None and self._failures >= FAILURES_REPORTED):
             return True
-        if self._agreement.has_requests or self._parts:
+        if self._agreement.has_requests or self._parts or not self._files.is_idle:
             return False
         return self._leader is None or not self._leader.is_awaiting
 
@@ -198,6 +203,7 @@ class Negotiation:
         return (
             self._agreement.is_undecided
             or self._agreement.is_held
+            or not self._files.is_idle
             or (self._inside is not None and self._inside.has_begun is not True)
             or (self._leader is not None and self._leader.is_busy)
         )
@@ -421,8 +427,9 @@ class Negotiation:
         self,
         save: str,
         failure: str | None,
-        over: Callable[[str | None], None] | None,
+        over: Over | None,
         writers: Sequence[threading.Thread] = (),
+        files: PartFiles | None = None,
     ) -> str:
         """This rank's part of a save is over, but for what `writers` still write.
 
@@ -430,10 +437,15 @@ class Negotiation:
         """
         if self._is_over:
             if over is not None:
-                over(failure or LEFT)
+                over(failure or LEFT, {})
             return GO
-        if over is not None and self._leader is not None:
-            self._leader.await_parts(save, over)
+        if self._leader is not None:
+            if over is not None:
+                self._leader.await_parts(save, over)
+            if files is not None and files.root is not None:
+                self._leader.lies_at(save, files.root)
+        elif files is not None and failure is None:
+            self._files.tell(save, files.began, self._clock.monotonic() + self._bounds.must_finish_s)
         self._parts.append(_Part(save, failure, writers, self._clock.monotonic() + WRITERS_S))
         if self._exchange is not None:
             self._report(self._exchange)

@@ -223,18 +223,26 @@ def _is_after(box: Box, key: str, fenced_at: datetime | None) -> bool:
     return written_at is not None and fenced_at is not None and written_at > fenced_at
 
 
-def other_world(plan: ResumePlan, box: Box | None, world_size: int) -> str:
-    """What it does to the data that another number of ranks saved what is resumed from; empty where it was the same.
-
-    Raises: the box's own errors.
+def with_data(plan: ResumePlan, box: Box | None, world_size: int) -> tuple[ResumePlan, str]:
+    """The plan with what its manifest says of the data; and what it does to them that another number of ranks saved
+    what is resumed from, empty where it was the same. Raises: the box's own errors.
     """
     manifest = None if plan.step is None else _manifest(plan, box)
-    if manifest is None or manifest.world_size == world_size:
-        return ""
-    return (
+    if manifest is None:
+        return plan, ""
+    plan = replace(
+        plan,
+        world_size=manifest.world_size,
+        samples=manifest.samples,
+        samples_per_step=manifest.samples_per_step,
+    )
+    if manifest.world_size == world_size:
+        return plan, ""
+    return plan, (
         f"the checkpoint of step {plan.step} was saved by {manifest.world_size} ranks, and {world_size} go on from it: "
-        "a step now uses another number of samples, so that data counted in steps (ResumableSampler, skipped windows) "
-        "are read twice or left out within this epoch, unless the batch of a rank is changed to match"
+        "a step now uses another number of samples. ResumableSampler goes on after the last sample that was used; data "
+        "that the script counts in steps are read twice or left out within this epoch, unless the batch of a rank is "
+        "changed to match"
     )
 
 

@@ -10,6 +10,7 @@ from enum import Enum
 from threading import Thread
 from typing import Any, Protocol
 
+from rekindle.monitor.saving.rank_files import Told
 from rekindle.protocol.mailbox import ITSELF, CheckpointRequest, Place, SaveKind, relative_path
 
 
@@ -59,6 +60,7 @@ class SaveJob:
     poisoned: bool = False  # a value that is not finite had been seen when it was saved
     began: float | None = None  # by the monotonic clock, before which nothing of it was written; None: not known
     writers: Sequence[Thread] = ()  # born while the save function ran
+    told: Told = field(default_factory=dict)  # what the other ranks see of its files
     is_loss_unread: bool = False  # the newest loss could not be read, so that neither is known
 
     @property

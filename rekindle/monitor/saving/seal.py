@@ -6,6 +6,7 @@ that it names is no longer whole. Emergency checkpoints and those that answer a 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.saving.counting import OwnCounts
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.measure import (
     Claim,
@@ -32,6 +32,7 @@ from rekindle.monitor.saving.measure import (
     measure,
 )
 from rekindle.monitor.saving.objects import sealed_in_s3
+from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import (
     MailboxError,
@@ -92,13 +93,13 @@ class Sealer:
         upload: Upload | None,
         on_failed: Callable[[int, str], None],
         on_done: Callable[[], None],
-        counts: OwnCounts | None = None,
+        own: OwnSaves | None = None,
     ) -> None:
         """Create the sealer of one process.
 
         manifest_of: the manifest of (save, root, files).
         on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
-        counts: how the run's checkpoints count their steps.
+        own: the run's other checkpoints.
         """
         self._box = box
         self._mail = mail
@@ -108,7 +109,7 @@ class Sealer:
         self._manifest_of = manifest_of
         self._upload = upload
         self._has_others = run.identity.world_size > 1  # which write parts of the checkpoints
-        self._counts = counts or OwnCounts()
+        self._own = own or OwnSaves()
         self._on_failed = on_failed
         self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
@@ -140,7 +141,7 @@ class Sealer:
 
     def turn(self) -> float:
         """Seal the pending saves. Returns the seconds to wait before the next call."""
-        self._counts.learn()
+        self._own.learn()
         self._drop_oldest()
         while (save := self._next()) is not None:
             wait_s = self._seal(save)
@@ -207,10 +208,18 @@ class Sealer:
             return any(save.job.step > job.step for save in self._pending)
 
     def _measure(self, job: SaveJob) -> MeasuredSave:
+        raw = os.fspath(job.result.path)
         measured = measure(
             job.result,
             self._clients,
-            claim=Claim(step=job.step, began=job.began, writers=job.writers, counts=self._counts),
+            claim=Claim(
+                step=job.step,
+                began=job.began,
+                writers=job.writers,
+                own=self._own,
+                told=job.told,
+                is_copied=self._upload is not None and self._upload.to_uri(raw) != raw,
+            ),
             is_preempted=lambda: not job.is_urgent and self.has_urgent,
         )
         if measured.nan is not None and not (job.poisoned or is_forensic(job.request_id)):
