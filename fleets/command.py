@@ -186,7 +186,7 @@ def text(made: Plan, style: Style) -> list[str]:
     from fleets.runs import DAY_S
 
     days, alone, chosen = made.wanted.days, made.alone, made.chosen
-    rows = [*((one.row.name, one.row) for one in made.baselines), ("Rekindle, no spares", alone)]
+    rows = [*((baseline.row.name, baseline.row) for baseline in made.baselines), ("Rekindle, no spares", alone)]
     if chosen.count:
         rows.append((f"Rekindle, {_spare(chosen.count)}", chosen.row))
     return [
@@ -195,10 +195,10 @@ def text(made: Plan, style: Style) -> list[str]:
         "",
         render(_COLUMNS, [_cells(name, row) for name, row in rows], style),
         "",
-        *(f"{one.row.name}: {' '.join(one.assumptions)}" for one in made.baselines),
+        *(f"{baseline.row.name}: {' '.join(baseline.assumptions)}" for baseline in made.baselines),
         "",
         f"Rekindle, {_spare(chosen.count)}, against",
-        *(f"  {one.row.name}: {_between(one.row, chosen.row)}" for one in made.baselines),
+        *(f"  {baseline.row.name}: {_between(baseline.row, chosen.row)}" for baseline in made.baselines),
         "",
         "Checkpoint interval",
         *_intervals(made, style),

@@ -149,8 +149,8 @@ class Plan:
                 "curve": _points(self.curve),
             },
             "baselines": [
-                {**one.row.to_wire(), "assumptions": list(one.assumptions), "curve": _points(one.curve)}
-                for one in self.baselines
+                {**baseline.row.to_wire(), "assumptions": list(baseline.assumptions), "curve": _points(baseline.curve)}
+                for baseline in self.baselines
             ],
             "rekindle": {"spares": 0, **self.alone.to_wire()},
             "rekindle_with_spares": {"spares": self.chosen.count, **self.chosen.row.to_wire()},

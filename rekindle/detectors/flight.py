@@ -118,12 +118,12 @@ def _group_views(told: Mapping[int, Flight], world_size: int) -> Iterable[GroupV
     for rank, flight in sorted(told.items()):
         for group in flight.groups:
             held[group.name, group.desc, group.backend, group.ranks].flights[rank] = group
-    for (name, desc, _, ranks), one in held.items():
+    for (name, desc, _, ranks), records in held.items():
         members = ranks_of(ranks, world_size) if ranks else frozenset[int]()
         if not members and desc == DEFAULT_GROUP:
             members = frozenset(range(world_size))
         called = f"{name[:16]} ({desc})" if desc and desc != "undefined" else name[:32]
-        yield _view(called, members, one.flights, told)
+        yield _view(called, members, records.flights, told)
 
 
 def _view(name: str, members: frozenset[int], held: Mapping[int, GroupFlight], told: Mapping[int, Flight]) -> GroupView:
@@ -198,7 +198,7 @@ def _not_entered(
         waiting = sorted(rank for rank, peers in waits_for.items() if peers & roots)
         text = f"{ranks_word(waiting)} {_verb(waiting, 'waits', 'wait')} in a send or receive for {ranks_word(roots)}"
         return _verdict(roots, 0.6, FlightRule.NOT_ENTERED, text, world_size, groups)
-    group = max(blocked, key=lambda one: len(one.waiting))
+    group = max(blocked, key=lambda group: len(group.waiting))
     if roots <= group.odd:
         return _mismatched(group, world_size, groups)
     detail = f"{ranks_word(roots)} {_verb(roots, 'has', 'have')} not entered {_call(group)}, "
@@ -234,14 +234,15 @@ def _in_another(blocked: list[GroupView], world_size: int, groups: tuple[GroupVi
 
 def _all_entered(told: Mapping[int, Flight], groups: tuple[GroupView, ...], world_size: int) -> FlightVerdict:
     """Nobody is missing on the hosts. Where the device of a few has not begun what it has begun elsewhere, they are."""
-    group = max((one for one in groups if one.waiting), key=lambda one: len(one.waiting), default=None)
+    waited_in = [group for group in groups if group.waiting]
+    group = max(waited_in, key=lambda group: len(group.waiting), default=None)
     if group is None:
         return _unknown("ranks wait in sends and receives whose other side is not known", groups)
     states = {
         rank: call.state
         for rank in group.waiting
-        for one in told[rank].groups
-        if (call := one.first_waiting) is not None and call.seq == group.seq
+        for own in told[rank].groups
+        if (call := own.first_waiting) is not None and call.seq == group.seq
     }
     late = frozenset(rank for rank, state in states.items() if state is CallState.WAITING)
     if late and CallState.STARTED in states.values() and _is_few(len(late), world_size):

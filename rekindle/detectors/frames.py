@@ -139,9 +139,9 @@ def training_frames(text: str) -> tuple[Frame, ...]:
 def is_compiling(frames: tuple[Frame, ...]) -> bool:
     """Whether a function is compiled or tuned somewhere in these."""
     return any(
-        frame.file.endswith(one.file) and (not one.functions or frame.function in one.functions)
+        frame.file.endswith(row.file) and (not row.functions or frame.function in row.functions)
         for frame in frames
-        for one in COMPILES
+        for row in COMPILES
     )
 
 

@@ -56,7 +56,7 @@ def suspects_in(status: object) -> tuple[RasSuspect, ...]:
         for comm in given
         for suspect in _of(comm, is_of_run=comm["size"] == largest and sizes.count(largest) == 1)
     ]
-    found.sort(key=lambda one: (list(RasState).index(one.state), -one.size, one.rank))
+    found.sort(key=lambda report: (list(RasState).index(report.state), -report.size, report.rank))
     return tuple(found[:MAX_SUSPECTS])
 
 

@@ -80,7 +80,7 @@ def unknown(files: Files, found: Sequence[Found]) -> list[Found]:
 
 def _by_manifest(item: Found | None, root: str, manifest: Manifest, files: Files, since: int | None) -> Found | None:
     """The checkpoint of a manifest; None where nothing of it lies there."""
-    paths = {one.path: root if one.path == ITSELF else f"{root}/{one.path}".lstrip("/") for one in manifest.files}
+    paths = {file.path: root if file.path == ITSELF else f"{root}/{file.path}".lstrip("/") for file in manifest.files}
     stamps = {name: files.stamps[path] for name, path in paths.items() if path in files.stamps}
     if not stamps:
         return None

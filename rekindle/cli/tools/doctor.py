@@ -125,7 +125,9 @@ def run(args: argparse.Namespace) -> int:
     files = {"config": args.config, "provisioning": args.provisioning, "script": args.script}
     found = examine(given, account_of(args) if needs_aws else Account())
     if args.script is not None and not args.json and (layers := layers_at(args.script)):
-        print("If this job fails, these may act on it, in this order:", *(f"- {one}" for one in layers), "", sep="\n")
+        print(
+            "If this job fails, these may act on it, in this order:", *(f"- {layer}" for layer in layers), "", sep="\n"
+        )
     return _end(args, found, {option: str(path) for option, path in files.items() if path is not None})
 
 

@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     for path in _files(args.dumps):
         _take(path, given)
     world_size = args.ranks or _world_size(given)
-    flights = given.flights | {one.rank: one.flight for one in given.reports if one.flight is not None}
+    flights = given.flights | {report.rank: report.flight for report in given.reports if report.flight is not None}
     shown = who_is_missing(flights, world_size)
     verdict = RankVerdict(
         suspect_ranks=shown.ranks, hosts=(), confidence=shown.confidence, rule=RankRule(shown.rule), text=shown.text
@@ -164,8 +164,14 @@ def _object(verdict: RankVerdict, groups: tuple[GroupView, ...], given: _Given, 
             for group in groups
         ],
         "ras": [
-            {"state": one.state.value, "rank": one.rank, "size": one.size, "host": one.host, "text": one.text}
-            for one in given.ras
+            {
+                "state": report.state.value,
+                "rank": report.rank,
+                "size": report.size,
+                "host": report.host,
+                "text": report.text,
+            }
+            for report in given.ras
         ],
     }
 
@@ -184,9 +190,11 @@ def _summary(verdict: RankVerdict, groups: tuple[GroupView, ...], given: _Given,
         f"confidence: {verdict.confidence:.2f} ({verdict.rule.value})",
         f"because:    {clean(verdict.text)}",
     ]
-    for one in given.ras[:16]:
-        whose = "rank" if one.is_of_run else f"of a communicator of {one.size}, rank"
-        parts.append(f"RAS:        {whose} {one.rank} on {clean(one.host) or 'no known host'}: {clean(one.text)}")
+    for report in given.ras[:16]:
+        whose = "rank" if report.is_of_run else f"of a communicator of {report.size}, rank"
+        parts.append(
+            f"RAS:        {whose} {report.rank} on {clean(report.host) or 'no known host'}: {clean(report.text)}"
+        )
     return "\n".join(parts)
 
 

@@ -51,10 +51,10 @@ def _rows(segments: Iterator[str], name: str) -> Iterator[LogRow]:
             row = reader.read(segment)
             if row is not None:
                 rows.append(row)
-        chosen = next((one for one in found if len(one[1]) == DECIDED_ROWS), None)
+        chosen = next((candidate for candidate in found if len(candidate[1]) == DECIDED_ROWS), None)
         if chosen is not None:
             break
-    reader, rows = chosen or max(found, key=lambda one: len(one[1]))
+    reader, rows = chosen or max(found, key=lambda candidate: len(candidate[1]))
     if not rows:
         raise no_curve(name)
     yield from rows

@@ -157,9 +157,9 @@ def _will_be_met(
 ) -> bool:
     """Whether that dependency is satisfied by what goes on by itself."""
     if kind == _SINGLETON:
-        named = [one for one in others.values() if one.name == waits.name and one.user == waits.user]
-        alive = [one for one in named if one.job < waits.job and not one.has_ended()]
-        return all(standing(one, others, seen) is not None for one in alive)
+        named = [job for job in others.values() if job.name == waits.name and job.user == waits.user]
+        alive = [job for job in named if job.job < waits.job and not job.has_ended()]
+        return all(standing(job, others, seen) is not None for job in alive)
     before = others.get(number) if number is not None else None
     if before is None:  # slurmctld has forgotten it, which it does with ends alone
         return True

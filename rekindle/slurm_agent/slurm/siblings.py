@@ -95,7 +95,7 @@ class Siblings:
             output=_pattern_of(job.stdout, job.job),
             script=script,
             arguments=arguments,
-            says=tuple(self.owners.own(one, job) for one in said if one is not None),
+            says=tuple(self.owners.own(comment_read, job) for comment_read in said if comment_read is not None),
             environment={**(environment_of(state, job.kept_as).all or {}), **_places_in(script)},
             is_protected=asked is not None,
         )
