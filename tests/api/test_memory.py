@@ -177,7 +177,7 @@ def test_a_document_that_the_service_could_not_read_is_not_stored(
 
 def test_every_problem_of_a_document_is_told_at_once(documents: PolicyDocuments) -> None:
     wrong = {
-        "budgets": {"max_attempts": 0, "max_skips": "many", "max_rolbacks": 1, "max_rollbacks": 2},
+        "budgets": {"max_attempts": 0, "max_restarts_per_day": "many", "max_rolbacks": 1, "max_rollbacks": 2},
         "resubmission": {"backoff_s": [-1]},
         "timing": 5,
         "misspelt": 1,
@@ -186,7 +186,7 @@ def test_every_problem_of_a_document_is_told_at_once(documents: PolicyDocuments)
     fields = {problem["field"] for problem in documents.validate(wrong, name="mine")["problems"]}
     assert fields == {
         "budgets.max_attempts",
-        "budgets.max_skips",
+        "budgets.max_restarts_per_day",
         "budgets.max_rolbacks",
         "resubmission.backoff_s[0]",
         "timing",

@@ -50,13 +50,6 @@ class Budgets:
         "rollbacks in one Incident before a person is called",
         whom="researchers who want to look at a bad loss sooner, or later",
     )
-    max_skips: int = declared(
-        10,
-        Count(1, 10_000, "skips"),
-        "how many times `loss.skip_steps` may have been left out, over all Incidents of a Job, before a person is "
-        "called instead of one more rollback",
-        whom="researchers with a limit on the data that a run may lose",
-    )
     max_nodes_in_repair_percent: float = declared(
         25.0,
         Number(0, 100, "percent"),
@@ -79,6 +72,9 @@ class Budgets:
     # the failure itself says that the checkpoint is corrupt, the first is enough.
     load_deaths_before_quarantine: int = 2
     corrupt_loads_before_quarantine: int = 1
+    # How many times `loss.skip_steps` may have been left out, over all Incidents of a Job, before a person is called
+    # instead of one more rollback: with the built-in 200 steps, 2,000.
+    max_skips: int = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -224,7 +224,7 @@ def rollback_budget(context: RuleContext, wanted: RollBack) -> Decision | None:
 
 @rule("budget.skips")
 def rollback_skips(context: RuleContext, wanted: RollBack) -> Decision | None:
-    """`budgets.max_skips` windows of data skipped over all Incidents: the same."""
+    """Ten times `loss.skip_steps` of data are skipped over all Incidents: the same."""
     bad = context.incident
     if _planned(context).loss.skips == bad.loss.skips or not has_skipped_enough(bad, context.policy):
         return None

@@ -49,7 +49,7 @@ def old_attempt_settled(context: RuleContext) -> RuleContext:
 
 @rule(*BUDGET_NAMES, "budget.skips")
 def budget_spent(context: RuleContext) -> Decision | RuleContext:
-    """A [budget](#budgets) of the policy is spent, or `budgets.max_skips` windows of data are skipped: a person."""
+    """A [budget](#budgets) of the policy is spent, or ten times `loss.skip_steps` of data are skipped: a person."""
     before = context.incident
     incident = account_rollback(before, context.policy).changed(capacity_since=None, capacity_refusals=0)
     context = dataclasses.replace(context, incident=incident)
