@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from typing import Any
 
 from rekindle.cli import commands
+from rekindle.cli.options import Unlisted
 from rekindle.cli.service.files import MIN_PYTHON, make_importable, service_root
 from rekindle.cli.service.target import add_options
 from rekindle.cli.terminal import completion
@@ -90,7 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     doctor.register(known)
     hang.register(known)
     run.register(known)
-    completion.register(known, build_parser)
+    completion.register(Unlisted(known), build_parser)  # typed once on a machine: docs/cli.md has it
     _add_of_service(known)
     return parser
 

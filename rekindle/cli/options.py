@@ -65,7 +65,9 @@ def inner_commands(parser: argparse.ArgumentParser, words: str) -> Any:
 
 
 class Unlisted:
-    """Commands under a second name: they can be given, and neither help, completion nor the reference lists them."""
+    """Commands under a second name, and what is typed once: they can be given, and neither help, completion nor the
+    reference lists them.
+    """
 
     def __init__(self, commands: Any) -> None:
         self._commands = commands

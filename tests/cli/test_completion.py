@@ -34,7 +34,7 @@ def test_bash_completes_commands_their_words_their_options_and_files(run: Run, t
     script.write_text(run("completion", "bash").out)
     (tmp_path / "mine.json").write_text("{}")
     words = set(_bash(script, ""))
-    assert {"status", "drill", "approvals", "policy", "completion"} <= words
+    assert {"status", "drill", "approvals", "policy"} <= words
     assert not {"approve", "quarantine", "deploy"} & words, "a second name is completed"
     assert _bash(script, "swi") == ["switches"]
     assert _bash(script, "drill", "ha") == ["hang"]
