@@ -86,14 +86,26 @@ def test_a_run_that_is_down_for_want_of_capacity_has_one_warning() -> None:
     assert not [action for action in look(later, ended).actions if isinstance(action, Notify)]
 
 
-def test_what_a_guard_holds_back_is_told_by_its_own_news_alone() -> None:
+@pytest.mark.parametrize(
+    ("guard", "count"),
+    [
+        (Guard.WINDOW, 0),  # people want it so, and hear of it by its own news
+        (Guard.PAUSE, 0),
+        (Guard.SHADOW, 0),
+        (Guard.DENIED, 0),
+        (Guard.BREAKER, 1),  # its question may be of an earlier time at which the run was down
+        (Guard.APPROVAL, 1),
+        (Guard.DEFERENCE, 1),
+    ],
+)
+def test_what_people_want_held_back_is_told_by_its_own_news_alone(guard: Guard, count: int) -> None:
     case, observed = waiting(Phase.VERIFYING, LONG)
-    held = case.changed(holds=(Hold(guard=Guard.WINDOW, since=NOW - LONG, text="until noon"),))
+    held = case.changed(holds=(Hold(guard=guard, since=NOW - LONG, text="until noon"),))
     decision = with_down_told(
         RuleContext.of(held, observed, now=NOW, policy=DEFAULT_POLICY),
-        Decision(rule="guard.window", reason="", incident=held, look_again_in=MINUTE, policy_version="1"),
+        Decision(rule=f"guard.{guard}", reason="", incident=held, look_again_in=MINUTE, policy_version="1"),
     )
-    assert told(decision) == []
+    assert len(told(decision)) == count
 
 
 def test_the_clock_begins_with_the_first_look_that_shows_it_down_and_ends_with_steps() -> None:

@@ -18,6 +18,7 @@ from chalicelib.domain.model.incident import Incident
 # A stop with its save and its upload, a start on instances that are there, and loading a large checkpoint take less.
 TOLD_AFTER: Final = timedelta(minutes=15)
 _WAITS_FOR_SPOT: Final = "wait.spot"
+_WANTED: Final = (Guard.PAUSE, Guard.WINDOW, Guard.SHADOW, Guard.DENIED)
 
 
 def no_capacity_key(incident: Incident) -> str:
@@ -35,8 +36,8 @@ def with_down_told(context: RuleContext, decision: Decision) -> Decision:
     since, warned_at = incident.tracking.down_since, incident.tracking.warned_at
     if since is not None and warned_at is not None and warned_at >= since:
         return decision
-    if any(hold.until is None and hold.guard is not Guard.BACK_OFF for hold in incident.holds):
-        return decision  # people hear of what a guard holds back by its own news (guards/holds.py)
+    if any(hold.until is None and hold.guard in _WANTED for hold in incident.holds):
+        return decision  # people want it held back, and hear of that by its own news (guards/holds.py)
     if since is None or context.now - since < TOLD_AFTER or not incident.is_open:
         return decision
     text = f"It has not trained for {span_word(context.now - since)}, and the recovery goes on: {decision.reason}"
