@@ -127,7 +127,7 @@ prove: $(VENV)/.ready  ## 10,000 simulated Incidents with sources that go wrong,
 	$(BIN)/python -m simulation $(ARGS)
 
 prove-fresh: $(VENV)/.ready  ## what CI plays of this commit: 600 Incidents of the seed that its tree makes
-	$(BIN)/python -m simulation --incidents 600 --seed $$(printf %d 0x$$(git rev-parse 'HEAD^{tree}' | cut -c1-7)) $(ARGS)
+	$(BIN)/python -m simulation --incidents 600 --seed $$(printf %d 0x$$(git rev-parse 'HEAD^{tree}' 2>/dev/null | cut -c1-7 | grep . || echo 1)) $(ARGS)
 
 prove-judge: $(VENV)/.ready  ## the judge judged: each mechanism of the service switched off in turn, and what catches it (ARGS='--jobs 2')
 	$(BIN)/python -m tests.proving.prove_judge $(ARGS)
