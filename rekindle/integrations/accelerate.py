@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.rng import quietly, tell_of_draws
 
 
+@dataclass
 class Position:
     """Where the run is in its data, kept inside the checkpoint by `Accelerator.register_for_checkpointing`."""
 
-    def __init__(self) -> None:
-        self.step = 0
+    step: int = 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"step": self.step}

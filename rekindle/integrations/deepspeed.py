@@ -12,7 +12,7 @@ from typing import Any
 
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
-from rekindle.integrations.rank_coordinator import RankCoordinator, write_latest
+from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.integrations.torch_ranks import all_done, rank_and_world
 
@@ -68,10 +68,6 @@ class Rekindle(MonitorDriver):
         self.client_state = {name: client_state[name] for name in ours.get("names", ())}
         return int(ours.get("step", self._engine.global_steps))
 
-    def should_skip(self, step: int) -> bool:
-        """Whether the batch of `step` belongs to a window to leave out."""
-        return self.monitor.should_skip(step)
-
     def save(self, step: int, kind: str = "periodic", client_state: Mapping[str, Any] | None = None) -> Path:
         """See `MonitorDriver.save`. client_state: the script's own, kept for emergency checkpoints too."""
         if client_state is not None:
@@ -83,8 +79,10 @@ class Rekindle(MonitorDriver):
     def _save(self, step: int) -> Path:
         path = super()._save(step)
         with self._together.save():
-            if rank_and_world()[0] == 0:
-                write_latest(self._folder, path.name)
+            if rank_and_world()[0] == 0:  # the newest tag, whole or as it was
+                beside = self._folder / ".latest.writing"
+                beside.write_text(path.name)
+                beside.replace(self._folder / "latest")
         return path
 
     def _write(self, path: Path, step: int) -> None:

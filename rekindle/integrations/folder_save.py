@@ -63,8 +63,10 @@ class FolderSave:
         if self._is_first:
             remove_leftovers_once(self.target.parent)
         _saves[self.target.name] = number = _saves.get(self.target.name, 0) + 1
-        # Never the name of another save's, whose files may still lie there.
-        self.beside = self.target.with_name(f"{self.target.name}{FOLDER_MARK}{_attempt()}-{_start()}-{number}")
+        # Never the name of another save's, whose files may still lie there; the same on all ranks.
+        attempt = re.sub(r"[^A-Za-z0-9._-]", "-", process_environment().get(ENV_ATTEMPT_NAME) or "run")[:100]
+        start = store().space if rank_and_world()[1] > 1 else _OWN
+        self.beside = self.target.with_name(f"{self.target.name}{FOLDER_MARK}{attempt}-{start}-{number}")
 
     def failed(self, why: str) -> None:
         """This rank's part is not written, so there is no checkpoint, on any rank."""
@@ -110,12 +112,3 @@ def remove_leftovers_once(folder: Path) -> None:
         _cleaned.add(folder)
         clean(folder)
         threading.Thread(target=remove_leftovers, args=(folder,), name="rekindle-clean", daemon=True).start()
-
-
-def _attempt() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", process_environment().get(ENV_ATTEMPT_NAME) or "run")[:100]
-
-
-def _start() -> str:
-    """Names this start: the same on all ranks."""
-    return store().space if rank_and_world()[1] > 1 else _OWN

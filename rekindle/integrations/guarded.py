@@ -6,10 +6,17 @@ from contextlib import AbstractContextManager
 
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import guarded
+from rekindle.monitor.base.settings import ENV_SWITCH, process_environment
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.starting import start_in
 from rekindle.protocol.mailbox import ResumePlan
 
-__all__ = ["Guarded", "WatchingCallback", "guarded"]
+__all__ = ["Guarded", "WatchingCallback", "guarded", "resume_path"]
+
+
+def resume_path() -> str | None:
+    """`Monitor.resume_path`, for scripts that must know it before their ranks exist. Raises: ValueError."""
+    return start_in({**process_environment(), ENV_SWITCH: "off"}).resume_path
 
 
 class Guarded:

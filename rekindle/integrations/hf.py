@@ -15,12 +15,11 @@ from typing import Any
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
-from rekindle.integrations.guarded import WatchingCallback, guarded
+from rekindle.integrations.guarded import WatchingCallback, guarded, resume_path
 from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
 from rekindle.integrations.losses import StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
-from rekindle.integrations.resume import resume_path
 from rekindle.integrations.rng import tell_of_draws
 from rekindle.integrations.torch_ranks import finish, is_distributed, start
 from rekindle.integrations.versions import is_seen
@@ -126,7 +125,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         self._leave()
         self._restore()
         if self._windows is not None:
-            self._windows.begin_step(state)
+            self._windows.pass_over(state)
 
     @guarded("on_pre_optimizer_step")
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
@@ -144,7 +143,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         self._control = control
         # The sum of what `training_step` returned: the Trainer divides each batch's loss by their number, or by the
         # tokens of all of them. Its log is the mean of such sums, without what is not finite.
-        loss = self._losses.take_sum()
+        loss = self._losses.take(is_divided=True)
         self._watch.loss(loss)
         self._watch.stepped(state.global_step)
         self.monitor.step(state.global_step, loss=loss, lr=self._lr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,11 +64,10 @@ class Windows:
     def begin_epoch(self, state: Any) -> None:
         self._sampler.steps_before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
 
-    def begin_step(self, state: Any) -> None:
-        while self._resume.should_skip(state.global_step + 1):
+    def pass_over(self, state: Any, end: float = math.inf) -> None:
+        """Count the steps of a window as if they had been done, up to `end`."""
+        while state.global_step < end and self._resume.should_skip(state.global_step + 1):
             state.global_step += 1
 
     def end_epoch(self, state: Any) -> None:
-        end = self._sampler.steps_before + self._steps_per_epoch
-        while state.global_step < end and self._resume.should_skip(state.global_step + 1):
-            state.global_step += 1
+        self.pass_over(state, self._sampler.steps_before + self._steps_per_epoch)

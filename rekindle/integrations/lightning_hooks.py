@@ -7,7 +7,7 @@ import math
 import re
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rekindle.integrations.guarded import WatchingCallback, guarded
 from rekindle.integrations.local import LocalWatch
@@ -32,8 +32,7 @@ class WatchedWrites:
         self._hooks.written(checkpoint, path)
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        loaded: dict[str, Any] = self.inner.load_checkpoint(*args, **kwargs)
-        return loaded
+        return cast("dict[str, Any]", self.inner.load_checkpoint(*args, **kwargs))
 
     def remove_checkpoint(self, path: Any) -> None:
         self.inner.remove_checkpoint(path)

@@ -26,17 +26,11 @@ class StepLoss:
             self._sum, self._count = value, 0
         self._count += 1
 
-    def take(self) -> Any:
-        """The mean of what was added since the last call; None where nothing was."""
+    def take(self, *, is_divided: bool = False) -> Any:
+        """The mean of what was added since the last call, or the sum of what was divided already; None where nothing was."""
         value, count = self._sum, self._count
         self.clear()
-        return value if count < 2 else value / count
-
-    def take_sum(self) -> Any:
-        """The same for losses that were divided by their number already."""
-        value = self._sum
-        self.clear()
-        return value
+        return value if is_divided or count < 2 else value / count
 
     def clear(self) -> None:
         self._sum, self._count = None, 0

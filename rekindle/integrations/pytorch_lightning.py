@@ -5,8 +5,8 @@ from __future__ import annotations
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.plugins import CheckpointIO
 
+from rekindle.integrations.guarded import resume_path
 from rekindle.integrations.lightning_hooks import LightningHooks, WatchedWrites
-from rekindle.integrations.resume import resume_path
 from rekindle.integrations.sampler import ResumableSampler
 
 __all__ = ["RekindleCallback", "ResumableSampler", "resume_path"]

@@ -251,13 +251,6 @@ def clean(folder: Path) -> None:
         remove(entry)
 
 
-def write_latest(folder: str | os.PathLike[str], tag: str) -> None:
-    """DeepSpeed's file that names the newest tag of a folder, whole or as it was. Raises: OSError."""
-    beside = Path(folder) / ".latest.writing"
-    beside.write_text(tag)
-    beside.replace(Path(folder) / "latest")
-
-
 def remove(path: Path) -> None:
     """A folder with its content, or a file; nothing where nothing is. Raises: OSError."""
     if path.is_dir() and not path.is_symlink():

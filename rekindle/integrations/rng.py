@@ -117,8 +117,8 @@ def draws_of(dataset: Any) -> str | None:
         return None
     finally:
         restore_rng(before)
-    changed = [name for name in ("torch", "python", "numpy") if not _is_same(before.get(name), after.get(name))]
-    return changed[0] if changed else None
+    names = ("torch", "python", "numpy")
+    return next((name for name in names if not _is_same(before.get(name), after.get(name))), None)
 
 
 def tell_of_draws(loader: Any) -> None:
