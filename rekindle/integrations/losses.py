@@ -27,7 +27,7 @@ class StepLoss:
         self._count += 1
 
     def take(self, *, is_divided: bool = False) -> Any:
-        """The mean of what was added since the last call, or the sum of what was divided already; None where nothing was."""
+        """The mean of what was added since the last call, its sum where that was divided already; None for nothing."""
         value, count = self._sum, self._count
         self.clear()
         return value if is_divided or count < 2 else value / count

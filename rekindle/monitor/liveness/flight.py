@@ -11,7 +11,6 @@ import re
 import sys
 import threading
 from collections.abc import MutableMapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from rekindle.detectors.dumps import BadDump, read_dump
@@ -35,12 +34,24 @@ def switch_on(environ: MutableMapping[str, str]) -> None:
     distributed = sys.modules.get("torch.distributed")
     if any(name in environ for name in NAMES) or _is_initialized(distributed):
         return
-    try:
-        found = re.match(r"(\d+)\.(\d+)", version("torch"))
-    except PackageNotFoundError:
+    installed = _torch_version()
+    if installed is None:
         return
+    found = re.match(r"(\d+)\.(\d+)", installed)
     is_new = found is None or (int(found[1]), int(found[2])) >= FIRST_WITH_NEW_NAME
     environ[NAMES[0] if is_new else NAMES[1]] = BUFFER
+
+
+def _torch_version() -> str | None:
+    """None where torch is not installed."""
+    if "torch" in sys.modules:
+        return str(getattr(sys.modules["torch"], "__version__", ""))
+    from importlib.metadata import PackageNotFoundError, version  # some fifty modules, which no import should bring
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return None
 
 
 class FlightRecorder:
