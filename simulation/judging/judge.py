@@ -35,6 +35,7 @@ from simulation.judging.knowable import (
     poison_could_be_known,
     shown_late,
     shows_after,
+    shows_its_end,
     without_gain,
 )
 from simulation.runs.memory import Watcher
@@ -422,6 +423,8 @@ class Judge(Watcher):
             return
         if run.is_ordered and not run.live:  # the answer to an order that cannot be carried out
             return
+        if run.is_finished and not shows_its_end(run, self.world.source_faults, self._now):
+            return  # that it completed proves no finish (domain/run/ending.py)
         self._count("paged_for_nothing", run.name, notice.title)
 
     def _is_disturbed(self, run: TrueRun) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
+from rekindle.protocol.mailbox import RunPhase
 from simulation.runs.monitor import HEARTBEAT_S
 from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueRun
@@ -233,3 +234,13 @@ def is_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> bo
         return False
     seen_at = source_faults.seen_at(attempt.run.name, now)
     return seen_at is not None and seen_at - attempt.trains_since >= MISSES_NOTHING
+
+
+def shows_its_end(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:
+    """The heartbeat that says that it has finished can be read."""
+    newest = next(reversed(run.attempts.values()), None)
+    seen_at = source_faults.seen_at(run.name, now)
+    if newest is None or not newest.stretches or seen_at is None or source_faults.tears_heartbeat(run.name):
+        return False
+    shown = newest.at(seen_at)
+    return shown is not None and shown.phase is RunPhase.FINISHED
