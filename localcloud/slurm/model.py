@@ -70,6 +70,7 @@ class SimJob:
     reason: str = ""
     detail: str = ""
     exit_code: int | None = None
+    step_code: int | None = None
     submitted_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
@@ -139,12 +140,13 @@ class SlurmModel:
         by: EndedBy = EndedBy.ITSELF,
         reason: str = "",
         code: int | None = None,
+        step_code: int | None = None,
         detail: str = "",
     ) -> None:
         """The start is over, and the job with it."""
         was_running = job.state in ON_NODES
         job.state, job.ended_by, job.reason, job.exit_code, job.detail = state, by, reason, code, detail
-        job.ended_at, job.held = self._now(), False
+        job.ended_at, job.held, job.step_code = self._now(), False, step_code
         if was_running:
             for reported in self.on_end:
                 reported(job)
@@ -168,7 +170,7 @@ class SlurmModel:
         self.past[over.attempt] = replace(over, successor=after, requeued_by=by, lost_nodes=lost)
         job.state, job.nodes, job.held, job.ended_by = SlurmState.PENDING, (), held, EndedBy.UNKNOWN
         job.reason = "JobHeldUser" if held else "BeginTime"
-        job.started_at = job.ended_at = job.exit_code = None
+        job.started_at = job.ended_at = job.exit_code = job.step_code = None
         job.detail = ""
 
     def lose_node(self, name: str, *, reason: str = "Not responding") -> None:
@@ -221,6 +223,7 @@ class SlurmModel:
             started_at=job.started_at,
             ended_at=job.ended_at,
             exit_code=job.exit_code,
+            step_exit_code=job.step_code,
             ended_by=job.ended_by,
             detail=job.detail,
             cause=_cause_in(job.detail) if job.state is SlurmState.FAILED else None,

@@ -25,7 +25,19 @@ FEWEST_INCIDENTS: Final = 150  # fewer say little about a share
 NOT_WORKING: Final = ("dead", "hung", "poisoned")
 # Troubles that end or spoil an attempt, and strike the next one as well while they have hits left.
 STRIKES_AGAIN: Final = frozenset(
-    {"crash", "oom", "hang", "nan", "quiet_nan", "node_dies", "node_sick", "node_hangs", "time_limit", "interrupted"}
+    {
+        "crash",
+        "silent",
+        "oom",
+        "hang",
+        "nan",
+        "quiet_nan",
+        "node_dies",
+        "node_sick",
+        "node_hangs",
+        "time_limit",
+        "interrupted",
+    }
 )
 
 

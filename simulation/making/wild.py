@@ -67,7 +67,9 @@ def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:
     """
     first, *others = story.runs
     is_on_slurm = first.platform == "slurm"
-    own = ("node_leaves", "notice_false", "auto_resume", "array") if is_on_slurm else ("interrupted",)
+    own = (
+        ("node_leaves", "notice_false", "auto_resume", "array", "silent") if is_on_slurm else ("interrupted", "silent")
+    )
     kind = draw.choice(("foreign", "time_limit", "asked", "asked", *own))
     step, after_s = draw.randint(5, 120), float(int(10 ** draw.uniform(1.5, 5.0)))
     if draw.random() < 0.5:
@@ -76,6 +78,8 @@ def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:
         case "interrupted":
             for_s = draw.choice((None, *(float(int(10 ** draw.uniform(1.0, 3.4))) for _ in range(3))))
             trouble = Trouble(kind="interrupted", step=step, hits=draw.choice((1, 1, 2, 3)), after_s=for_s)
+        case "silent" if is_on_slurm or first.watch == "monitor":  # else nothing at all tells it
+            trouble = Trouble(kind="silent", step=step, hits=draw.choice((1, 1, 2)))
         case "foreign":
             is_a_file = first.watch == "monitor" and draw.random() < 0.4  # else nothing shows whose file it is
             trouble = Trouble(kind="foreign_file" if is_a_file else "foreign_save", step=draw.choice((0, step)))

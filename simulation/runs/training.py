@@ -177,7 +177,7 @@ class Training:
         self._cancel_all(attempt)
         attempt.is_frozen = False
         run = attempt.run
-        if phase is Phase.COMPLETED:
+        if phase is Phase.COMPLETED and not attempt.is_silent_crash:
             run.is_finished = True
             if not attempt.is_poisoned:
                 run.is_well_again(self._clock.now())
@@ -300,6 +300,11 @@ class Training:
                 self._enter(attempt, step - 1, moves=False)
                 text = _OOM if trouble.kind == "oom" else trouble.text
                 self._end(attempt, Phase.FAILED, _output(attempt, text))
+                return True
+            case "silent":
+                self._enter(attempt, step - 1, moves=False)
+                attempt.is_silent_crash = True
+                self._end(attempt, Phase.COMPLETED, None)
                 return True
             case "skips":
                 self._skips(attempt, trouble, step)

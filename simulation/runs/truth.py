@@ -161,6 +161,7 @@ class Attempt:
     reported_at: list[datetime] = field(default_factory=list)  # when its monitor sent events
     spikes_on: bool = False
     is_done: bool = False  # its script has ended well
+    is_silent_crash: bool = False  # its training has crashed, and its script ended with 0
     struck: set[Trouble] = field(default_factory=set)  # once each
 
     @property

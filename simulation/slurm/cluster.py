@@ -295,7 +295,8 @@ class Cluster:
         job = self.model.jobs[start.slurm_job]
         if job.attempt == name and job.state is SlurmState.RUNNING:
             if phase is Phase.COMPLETED:
-                self.model.end(job, SlurmState.COMPLETED, code=0)
+                crashed = self._training.attempts[name].is_silent_crash
+                self.model.end(job, SlurmState.COMPLETED, code=0, step_code=int(crashed))
             else:
                 self.model.end(
                     job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail=(failure_reason or "")[:300]

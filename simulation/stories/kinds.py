@@ -10,6 +10,7 @@ from chalicelib.domain.model.incident import Phase
 # What truly goes wrong with a run at a step.
 TROUBLES: Final[Mapping[str, str]] = {
     "crash": "the container ends with `text`",
+    "silent": "its training crashes, and its script or container ends with 0 all the same",
     "oom": "the container runs out of memory",
     "hang": "it makes no step, for `after_s`",
     "rests": "it makes no step for `after_s` and is well: its monitor says that it evaluates or saves",

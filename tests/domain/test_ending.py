@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import StartView
-from chalicelib.domain.run.ending import SETTLES, crashed, doubt, judged
+from chalicelib.domain.run.ending import SETTLES, crashed, doubt, is_settled, judged
 
 NOW = datetime(2035, 1, 1, tzinfo=UTC)
 CRASHED_STEP: dict[str, Any] = {"start": StartView(handle="7", step_end="exit code 7")}
@@ -43,6 +43,14 @@ def view(**more: Any) -> AttemptView:
 def test_an_ending_is_weighed(facts: dict[str, Any], is_doubted: bool, status: AttemptStatus) -> None:
     seen = view(**facts)
     assert (bool(doubt(seen)), judged(seen, now=NOW).status) == (is_doubted, status)
+
+
+def test_only_a_monitor_s_last_word_is_waited_for() -> None:
+    just_ended = {"ended_at": NOW}
+    assert is_settled(view(**CRASHED_STEP | just_ended), NOW)
+    assert not is_settled(view(**CRASHED_STEP | MONITOR | just_ended), NOW)
+    assert not is_settled(view(start=StartView(handle="7", has_mailbox=True), **just_ended), NOW)
+    assert is_settled(view(**CRASHED_STEP | MONITOR), NOW)
 
 
 def test_what_crashed_is_named() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, span_word, step_word, story
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import FINISHED, STALLED, AttemptView
@@ -75,9 +75,11 @@ def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | N
 
 
 def _has_unseen_end(context: RuleContext, attempt: AttemptView) -> bool:
-    """False for a run whose steps were never seen either: it has no monitor."""
+    """False for a run whose steps were never seen either: it has no monitor. One that was not seen to pass the step at
+    which the run had failed may have crashed there once more, whatever its platform calls it."""
     if attempt.work == FINISHED or not isinstance(context.incident.target_step, Known):
         return False
     if attempt.heartbeat_at is None or attempt.ended_at is None:
         return True
-    return attempt.ended_at - attempt.heartbeat_at >= STALE
+    has_passed_it = attempt.is_heartbeat_last or has_passed(attempt.last_step, context.incident.target_step)
+    return not has_passed_it or attempt.ended_at - attempt.heartbeat_at >= STALE

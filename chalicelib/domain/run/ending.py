@@ -42,7 +42,9 @@ def crashed(view: AttemptView) -> str:
 
 
 def is_settled(view: AttemptView, now: datetime) -> bool:
-    """What its monitor wrote last has come by now."""
+    """What its monitor wrote last has come by now; without a mailbox there is nothing to come."""
+    if view.heartbeat_at is None and view.start is not None and not view.start.has_mailbox:
+        return True
     return view.ended_at is None or view.is_heartbeat_last or now - view.ended_at >= SETTLES
 
 

@@ -21,6 +21,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import (
+    LIMITS,
     SUBMIT_DIR,
     UMASK,
     Captured,
@@ -44,6 +45,7 @@ from rekindle.slurm_agent.reading.script import read as read_script
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
 EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
+MAX_LOST: Final = 8  # names, in one sentence
 STALE: Final = (EXCLUDED, *OF_ONE_ATTEMPT)
 _SHOWS_JOB: Final = re.compile(r"\bscontrol\b.*\bshow\s+job\b")
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
@@ -349,12 +351,27 @@ def spec_differences(
         return (NO_ENVIRONMENT,)
     asked = hosts_of(spec.shown.get("ReqNodeList", "")) - frozenset(order.exclude)
     excluded = excluded_by(spec, order)
-    return differences(
+    found = differences(
         spec.shown,
         shown_of(copy, detail, environment.all, version),
         hosts={"ReqNodeList": asked, "ExcNodeList": excluded},
         is_resized=order.nodes_max is not None and str(order.nodes_max) != spec.options.get("nodes"),
     )
+    return (*found, *_lost_of_environment(spec, order, environment.all))
+
+
+def _lost_of_environment(spec: JobSpec, order: Order, copy: Mapping[str, str]) -> tuple[str, ...]:
+    """What the job's own environment had and the copy's has not, or has otherwise: by names, never by values. What
+    looked like a secret was looked for before (`secret_variables`)."""
+    own = {*STALE, *order.environment, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, "SLURM_CONF", "SLURM_CONF_SERVER"}
+    kept = {
+        name: given
+        for name, given in for_submission(spec.environment).items()
+        if name not in own and name not in (SUBMIT_DIR, UMASK) and not name.startswith(LIMITS)
+    }
+    lost = sorted(name for name, given in kept.items() if copy.get(name) != given)
+    more = f" and {len(lost) - MAX_LOST} more" if len(lost) > MAX_LOST else ""
+    return (f"of its environment, {', '.join(lost[:MAX_LOST])}{more} would not be the same",) if lost else ()
 
 
 def user_id(name: str) -> int | None:
