@@ -69,9 +69,8 @@ class PlayResult:
     """What decide() did about one failure, from the Signal on.
 
     `trains_on_s`: how long the old attempt kept making steps. `down_s`: from then (or from the Signal) until the new
-    attempt trains. `is_saved`: it resumes from an emergency checkpoint. `back_steps`: it resumes so many steps or more
-    before the onset. `cordons`: the broken node is kept out of the next attempt. `recovers`: closed as recovered.
-    `pages`, `warnings`: notifications at level page and warning.
+    attempt trains. `is_saved`: it resumes from an emergency checkpoint. `cordons`: the broken node is kept out of the
+    next attempt. `recovers`: closed as recovered. `pages`, `warnings`: notifications at level page and warning.
     """
 
     recovers: bool
@@ -79,7 +78,6 @@ class PlayResult:
     trains_on_s: float
     down_s: float
     is_saved: bool
-    back_steps: int
     cordons: bool
     pages: int
     warnings: int
@@ -188,18 +186,11 @@ class _Play:
             trains_on_s=(stops_at - BEGAN).total_seconds(),
             down_s=(trains_at - stops_at).total_seconds(),
             is_saved=is_saved,
-            back_steps=self._back(resume) if self.row.effect is Effect.NAN else 0,
             cordons=named or (resume is not None and BAD in resume.exclude),
             pages=pages,
             warnings=warnings,
             rules=tuple(self.rules),
         )
-
-    def _back(self, resume: ResubmitJob | None) -> int:
-        """How far before the onset it resumes, less what the distance between two checkpoints explains."""
-        if resume is None or not isinstance(resume.resume_step, Known):
-            return 0
-        return max(0, STEP - resume.resume_step.value - SAVED_EVERY)
 
     # --- what it sees ---
 

@@ -58,7 +58,6 @@ class SimJob:
     state: SlurmState = SlurmState.PENDING
     nodes: tuple[str, ...] = ()
     held: bool = False
-    held_by_user: bool = False
     exclude: tuple[str, ...] = ()
     is_requeueable: bool = True
     has_auto_resume: bool = False

@@ -47,7 +47,6 @@ class Command:
     words: tuple[str, ...]
     end: str
     is_inner: bool  # inside a command substitution
-    is_exec: bool = False
     is_background: bool = False
 
     @property
@@ -363,14 +362,12 @@ def _store(shell: Shell, words: list[str], line: int, end: str, *, is_inner: boo
     for word in words:
         for found in _DEFAULT.finditer(word):
             shell.set(found["name"], found["value"], line)
-    index, is_exec = 0, False
+    index = 0
     while index < len(words):
         assigned = _ASSIGNED.fullmatch(words[index])
         if assigned is not None:
             shell.set(assigned["name"], assigned["value"], line)
-        elif words[index] == "exec":
-            is_exec = True
-        elif words[index] not in _BEFORE:
+        elif words[index] != "exec" and words[index] not in _BEFORE:
             break
         index += 1
     rest = without_wrappers(words[index:])
@@ -380,7 +377,7 @@ def _store(shell: Shell, words: list[str], line: int, end: str, *, is_inner: boo
             if assigned is not None:
                 shell.set(assigned["name"], assigned["value"], line)
     if rest:
-        shell.commands.append(Command(line, tuple(rest), end, is_inner, is_exec))
+        shell.commands.append(Command(line, tuple(rest), end, is_inner))
 
 
 def flags(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:

@@ -25,7 +25,6 @@ from chalicelib.domain.reporting.phase_words import HAPPENING
 from chalicelib.ports.notices import Address
 from rekindle.protocol.run_links import is_address
 
-MAX_BLOCKS: Final = 50
 MAX_HEADER_CHARS: Final = 150
 MAX_SECTION_CHARS: Final = 3000
 MAX_MESSAGE_CHARS: Final = 12_500  # of all blocks as JSON

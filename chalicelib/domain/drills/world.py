@@ -52,7 +52,6 @@ class DrillWorld:
     figures: Figures
     run: AttemptView
     since: datetime
-    original: str = ""
     guessed: list[AssumedSpan] = field(default_factory=list)
     saved: list[CheckpointView] = field(default_factory=list)
     started: int = 0
@@ -70,7 +69,7 @@ class DrillWorld:
     @classmethod
     def begin(cls, row: DrillRow, run: AttemptView, figures: Figures, *, now: datetime) -> DrillWorld:
         """The fault strikes now."""
-        world = cls(row=row, figures=figures, run=run, since=now, original=run.name)
+        world = cls(row=row, figures=figures, run=run, since=now)
         world.run = replace(run, heartbeat_at=now if run.heartbeat_at is not None else None)
         match row.effect:
             case Effect.DIES | Effect.DIES_AGAIN:

@@ -52,7 +52,6 @@ NOT_THE_CHECKPOINT: Final = _caused_by(Cause.NODE, Cause.CAPACITY, Cause.SURROUN
 HEALED_BY_REPAIR: Final = HEALABLE | _caused_by(Cause.NODE, Cause.CAPACITY)
 CLAIMED_BY_ALERTS: Final = _claimed_by(Claim.ALERT)
 CLAIMED_BY_LOGS: Final = _claimed_by(Claim.LOG)
-CLAIMED_BY_FAILURE_TEXTS: Final = _claimed_by(Claim.FAILURE_TEXT)
 EXPLAINS_NO_END: Final = frozenset(spec.fault for spec in FAULTS if not spec.explains_an_end)
 RENAMES_NO_RETRY: Final = frozenset(spec.fault for spec in FAULTS if not spec.renames_a_retry)
 WAITED_OUT: Final = frozenset(spec.fault for spec in FAULTS if spec.is_waited_out)

@@ -62,9 +62,6 @@ class Claim(Enum):
 
     ALERT = auto()  # other people's monitoring. The rest are orders, or conclusions that need a look at the run
     LOG = auto()  # a line of the training log, at once: the job's own end would come too late, or never
-    # The signatures, from the text of a failure that no general row explains. A crash stays with the general rows,
-    # whatever its kind; who ended the job (an order, a preemption) is told by its status, not by a text.
-    FAILURE_TEXT = auto()
 
 
 class Effect(StrEnum):

@@ -38,7 +38,6 @@ _LOG = logging.getLogger(__name__)
 HEARTBEAT_IS_FRESH = timedelta(minutes=2)  # eight heartbeats of 15 s
 _TAGS_KEPT: Final = 512
 _TAGS_FOR = timedelta(minutes=5)
-_JOB_TAG: Final = "rekindle:job"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
