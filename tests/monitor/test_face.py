@@ -118,6 +118,14 @@ def test_a_silence_that_somebody_did_not_mean_is_a_warning_and_may_be_an_error(
         start_in(env, required=True)
 
 
+def test_a_resume_plan_that_cannot_be_read_is_said_once(
+    watched: Callable[..., Monitor], caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = watched(JOB | {"REKINDLE_SKIP": "[[22"})
+    assert monitor.resume.step is None
+    assert sum("resume plan cannot be read" in record.getMessage() for record in caplog.records) == 1
+
+
 def test_a_monitor_that_cannot_start_is_an_error_where_it_is_required() -> None:
     with pytest.raises(NotWatched, match="could not start"):
         start_in(JOB, mailbox="s3://", required=True)
