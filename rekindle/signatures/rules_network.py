@@ -171,9 +171,11 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|nccl warn (?!.{0,80}failed to (?:open|find|load|dlsym)).{0,160}\b(?:failed|failure)\b"
         r"|process group has been aborted|nccl communicator (?:was|has been) "
         r"aborted|nccl error in.{0,200}(?:system error|internal error|network error|remote)"
-        r"|attempt to use communicator before the previous operation",
+        r"|attempt to use communicator before the previous operation"
+        r"|\bccom warn\b.{0,160}\b(?:failed|closed|refused|reset)\b",
         example="ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
         "prematurely.",
-        source="NCCL ncclResult_t, proxy.cc; gloo transport/tcp/pair.cc; github.com/NVIDIA/nccl/issues/2076, /914",
+        source="NCCL ncclResult_t, proxy.cc, and CCOM, AWS Neuron's fork of it; "
+        "gloo transport/tcp/pair.cc; github.com/NVIDIA/nccl/issues/2076, /914",
     ),
 )

@@ -95,9 +95,10 @@ PLATFORM: Final[tuple[Rule, ...]] = (
     Rule(
         name="client_error",
         label=Label.BAD_REQUEST,
-        pattern=r"(?:\A|\n|reason: )\s{0,9}(?:clienterror|validationexception|accessdenied\w{0,20})\b",
+        pattern=r"(?:\A|\n|reason: )\s{0,9}(?:clienterror|validationexception|accessdenied\w{0,20})\b"
+        r"|\bresourcelimitexceeded\b",
         example="ClientError: Data download failed: no S3 objects found under the prefix",
-        source="SageMaker FailureReason prefix for bad input or configuration",
+        source="SageMaker FailureReason prefix for bad input or configuration; a quota that is used up",
     ),
     Rule(
         name="time_limit",

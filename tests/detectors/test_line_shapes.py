@@ -84,6 +84,13 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
         lambda step, loss: f"Epoch [{step // 10}/5], Step [{step % 10}/10], Loss: {loss:.6f}",
         "Test set: Average loss: 9.0000, Accuracy: 9800/10000 (98%)",
     ),
+    "MMEngine": (
+        lambda step, loss: (
+            f"11/01 10:00:01 - mmengine - INFO - Epoch(train)  [{step // 10 + 1}][{step % 10:4}/10]  "
+            f"lr: 1.0e-03  time: 0.51  loss: {loss:.6f}"
+        ),
+        "11/01 10:00:01 - mmengine - INFO - Epoch(val)  [1][ 10/10]  loss: 9.0000",
+    ),
     "JSON in a line": (
         lambda step, loss: f"2026-11-01 INFO train {json.dumps({'step': step, 'lr': 1e-4, 'loss': round(loss, 6)})}",
         '2026-11-01 INFO eval {"step": 3, "eval_loss": 9.0}',

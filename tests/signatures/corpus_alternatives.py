@@ -395,6 +395,7 @@ ALTERNATIVES: dict[str, list[str]] = {
         "process group has been aborted",
         "NCCL communicator was aborted",
         "NCCL error in: comm.cpp:3, network error",
+        "CCOM WARN net.cc:99 bootstrap peer closed",
     ],
     "ended_by_sigterm": [
         "Received death signal",
@@ -455,5 +456,8 @@ ALTERNATIVES: dict[str, list[str]] = {
     ],
     "system_not_ready": [
         "CUDA_ERROR_SYSTEM_NOT_READY",
+    ],
+    "client_error": [
+        "botocore.errorfactory.ResourceLimitExceeded: the account-level service limit is 0",
     ],
 }

@@ -32,6 +32,7 @@ LOSSES: Final = (
     ("train_loss", "PyTorch Lightning's usual name"),
     ("train/loss", "Hugging Face in Weights & Biases and TensorBoard"),
     ("training_loss", "many scripts"),
+    ("Training Loss", "Hugging Face's table in a notebook"),
     ("lm loss", "Megatron-LM"),
     ("lm_loss", "Megatron-LM in CSV"),
     ("reduced_train_loss", "NeMo"),

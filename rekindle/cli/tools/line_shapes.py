@@ -145,6 +145,13 @@ SHAPES: Final = (
         is_plain=True,
     ),
     LineShape(
+        "MMEngine",
+        "11/01 10:00:01 - mmengine - INFO - Epoch(train)  [1][ 120/5000]  lr: 1.0e-03  time: 0.51  loss: 2.3412",
+        r" loss: {number}",
+        "MMEngine, mmengine/runner/log_processor.py, of a run by epoch",
+        r"Epoch\(train\) +\[(?P<epoch>[0-9]+)\]\[ *(?P<step>[0-9]+)/(?P<of>[0-9]+)\]",
+    ),
+    LineShape(
         "JSON in a line",
         '2026-11-01 10:00:01 INFO {"step": 120, "loss": 2.3412}',
         r'"(?:train_|train/)?loss": ?"?{number}',
