@@ -86,7 +86,7 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
     ),
     "MMEngine": (
         lambda step, loss: (
-            f"11/01 10:00:01 - mmengine - INFO - Epoch(train)  [{step // 10 + 1}][{step % 10:4}/10]  "
+            f"11/01 10:00:01 - mmengine - INFO - Epoch(train)  [{step // 10}][{step % 10:4}/10]  "
             f"lr: 1.0e-03  time: 0.51  loss: {loss:.6f}"
         ),
         "11/01 10:00:01 - mmengine - INFO - Epoch(val)  [1][ 10/10]  loss: 9.0000",
