@@ -48,7 +48,7 @@ def test_a_sweep_over_well_runs_lists_once_and_reads_metrics_in_batches(f: Fleet
     assert calls["cloudwatch.GetMetricData"] == 1  # two metrics per Job, 500 per call
     assert calls["sagemaker.DescribeTrainingJob"] == f.turns(30)
     assert calls["s3.GetObject"] == f.turns(10)
-    assert calls["s3.ListObjectsV2"] == f.turns(30)
+    assert calls["s3.ListObjectsV2"] == 2 * f.turns(30)  # its manifests, and heartbeats of others
     assert calls["dynamodb.BatchGetItem"] == -(-count // 100)
     assert calls["dynamodb.Query"] == 2  # open Incidents, active Jobs
     assert (calls["dynamodb.GetItem"], calls["dynamodb.PutItem"]) == (1, 1)  # the mark

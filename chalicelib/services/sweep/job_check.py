@@ -176,7 +176,7 @@ class JobCheck:
 
     def _signal_from_two_live(self, job: Job, sweep_round: SweepRound) -> Signal | None:
         """A run that asks for no protection, so that no event of it is taken, sends heartbeats beside ours."""
-        is_turn = job.attempt_number > 1 and sweep_round.is_turn(job, ASK_SAVES_EVERY)
+        is_turn = sweep_round.is_turn(job, ASK_SAVES_EVERY)
         scheduler = self.scheduler.of(job.platform)
         if not job.mailbox or not is_turn or scheduler.platform.checks_users:
             return None
