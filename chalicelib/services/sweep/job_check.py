@@ -180,7 +180,8 @@ class JobCheck:
         scheduler = self.scheduler.of(job.platform)
         if not job.mailbox or not is_turn or scheduler.platform.checks_users:
             return None
-        own = {attempt.name for attempt in self.registry.attempts(job.job_id)}
+        earlier = self.registry.attempts(job.job_id) if job.attempt_number > 1 else ()
+        own = {job.current_attempt, *(attempt.name for attempt in earlier)}
         now = self.clock.now()
         name = unprotected(job, self.mailbox, own=own, ended_at=None, now=now)
         if name is None or self.registry.job_of_attempt(name) is not None or scheduler.describe(name).status.has_ended:
