@@ -24,7 +24,7 @@ PLAYED = $(addprefix tests/,$(foreach part,$(PART),$(or $(PART_$(part)),$(error 
 # Written, wherever the environment says otherwise: else every process of a suite compiles the project and its tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: release demo test test-long test-frameworks test-train test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove prove-fresh prove-judge lock audit check bench package deploy undeploy smoke clean format help
+.PHONY: release demo test test-long test-frameworks test-train test-pythons test-cuda e2e-slurm e2e-console test-crash test-api docs deflake prove prove-fresh prove-judge lock audit check bench package deploy undeploy smoke clean format help
 
 help:            ## what each target does
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/ —/'
@@ -77,6 +77,20 @@ test-frameworks: $(VENV)/.frameworks  ## real PyTorch runs killed, frozen, poiso
 
 test-train: $(VENV)/.frameworks  ## the training side under faults: real ranks killed, frozen, cut off, in every integration (ARGS='--train-stories 200 --seed 7')
 	$(PYTEST) tests/train -n $(WAITING_WORKERS) --dist worksteal $(ARGS)
+
+# The training side alone: the service, and so the tests' other parts, needs 3.11. On the path, or where pyenv keeps it.
+PYTHONS ?= 3.10 3.12 3.13
+$(VENV)/.python-%: $(VENV)/.ready
+	@for python in python$* "$$HOME"/.pyenv/versions/$*.*/bin/python; do \
+		"$$python" -c 'import ensurepip, venv' 2>/dev/null && break; done; "$$python" -m venv $(VENV)/python-$*
+	sed -nE 's/^((pytest|pytest-xdist|hypothesis|moto|slack-sdk)==[^ ;]*).*/\1/p' requirements-dev.txt >$(VENV)/python-$*/pins.txt
+	$(VENV)/python-$*/bin/python -m pip install -q --disable-pip-version-check -c $(VENV)/python-$*/pins.txt \
+		pytest pytest-xdist hypothesis "moto[server]" slack-sdk numpy boto3 typing-extensions
+	touch $@
+
+test-pythons: $(PYTHONS:%=$(VENV)/.python-%)  ## the training side on the other Pythons of training images (PYTHONS="3.10 3.12 3.13")
+	@for version in $(PYTHONS); do echo "--- Python $$version"; $(VENV)/python-$$version/bin/python -m pytest -p tests.python310 \
+		-o cache_dir="$(CACHE)" -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(PART_monitor:%=tests/%) $(ARGS) || exit $$?; done
 
 # Needs a CUDA device and PyTorch for it, which the pinned frameworks are not: name a Python that holds both, and pytest.
 CUDA_PYTHON ?= python3

@@ -24,6 +24,7 @@ from rekindle.protocol.mailbox import MAX_STEP
 _HEAD_BYTES: Final = 256 * 1024
 _OLD_TORCH: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # Source: torch.serialization.MAGIC_NUMBER, pickled
 MAX_HEADER_BYTES: Final = 100_000_000  # Source: safetensors, the header's own limit
+_FRAME: Final = b"\x95"  # and its length in 8 bytes. Source: PEP 3154
 MAX_DIMENSIONS: Final = 64  # Source: torch's c10::TensorImpl; NumPy 2 allows as many
 MAX_HEADER_COUNT: Final = 2**63  # larger ones are no sizes, and their product would take time
 _OPTIMIZER_WORD: Final = re.compile(r"optim|exp_avg|momentum|adam")
@@ -68,8 +69,12 @@ def _archive(folder: Folder, path: str, size: int) -> FileProblem | None:
         return FileProblem(f"{path} is {cause}: {table.problem}")
     if head.startswith(_OLD_TORCH[: len(head)]) and head:
         return FileProblem(f"{path} is in torch's old format, which does not show whether it is whole", is_unsure=True)
-    if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80") and folder.read(path, size - 1, 1) == b".":
-        return None  # a plain pickle, closed by its STOP
+    if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80"):
+        first = int.from_bytes(head[3:11], "little") if head[2:3] == _FRAME else 0
+        if folder.read(path, size - 1, 1) == b"." and 11 + first <= size:
+            return None  # a plain pickle, closed by its STOP
+        if path.endswith(".pkl"):
+            return FileProblem(f"{path} is cut short: the end of its pickle is not there")
     return FileProblem(f"{path} is no archive that torch or NumPy wrote", is_unsure=True)
 
 

@@ -15,7 +15,6 @@ from rekindle.checkpoints.discover import discover, inner_steps_of, judge_declar
 from rekindle.checkpoints.families import of_one_run, pattern_of
 from rekindle.checkpoints.found import Format, Found, Read, Stamp
 from rekindle.checkpoints.names import PASSED_OVER, is_temporary
-from rekindle.checkpoints.shapes import Shape, shape_of
 from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
 from rekindle.protocol.mailbox import ITSELF, Manifest
 
@@ -123,8 +122,8 @@ def declared_at(
     return judge_declared(root, files, read, elsewhere), inner_steps_of(root, files, read)
 
 
-def shapes_beside(path: str | os.PathLike[str]) -> dict[str, Shape]:
-    """The parts of those that lie beside the checkpoint folder at `path`, of its family, by their names; the newest.
+def files_beside(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """The files of those that lie beside the checkpoint folder at `path`, of its family, by their names; the newest.
 
     Raises: OSError.
     """
@@ -137,7 +136,7 @@ def shapes_beside(path: str | os.PathLike[str]) -> dict[str, Shape]:
             if entry.name != name and not is_temporary(entry.name) and pattern_of(entry.name) == family
         ]
     folders = sorted((place for place in beside if os.path.isdir(place)), key=os.path.getmtime)[-MAX_SIBLINGS:]
-    return {os.path.basename(place): shape_of(listing_of(place)) for place in folders}
+    return {os.path.basename(place): tuple(listing_of(place)) for place in folders}
 
 
 def steps_at(path: str | os.PathLike[str]) -> Mapping[str, tuple[int, ...]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from rekindle.checkpoints.names import is_temporary
@@ -21,6 +21,7 @@ _PART: Final = re.compile(
     re.IGNORECASE,
 )
 _NUMBER: Final = re.compile(r"\d+")
+_OF_RANK: Final = re.compile(r"(?<![a-z])(?:rank|rng_state|random_states)[=_-]?0*(\d+)", re.IGNORECASE)
 
 Shape = Mapping[str, str]
 """Name of a part without numbers -> one of its files."""
@@ -34,6 +35,18 @@ def shape_of(paths: Iterable[str]) -> Shape:
             name = _NUMBER.sub("#", path)
             found[name] = min(path, found.get(name, path))
     return found
+
+
+def ranks_missing(others: Mapping[str, Collection[str]], own: Collection[str], world_size: int) -> list[str]:
+    """Of a run of so many ranks, which of their files at least half of the others have and this one does not."""
+    count = Counter(path for files in others.values() for path in files)
+    first = {path: name for name, files in others.items() for path in files}
+    absent = [path for path in sorted(count) if path not in own and 2 * count[path] >= len(others)]
+    return [
+        f"{path} is missing ({first[path]} has it)"
+        for path in absent
+        if (found := _OF_RANK.search(path)) is not None and int(found[1]) < world_size and not is_temporary(path)
+    ]
 
 
 class Siblings:

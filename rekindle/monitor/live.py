@@ -198,6 +198,7 @@ class LiveMonitor(Monitor):
             own=OwnSaves(
                 sum(window.to_step - window.from_step for window in self.resume.skip),
                 lambda: counts_of(self.resume, box, self._local_path),
+                world_size=self.identity.world_size,
             ),
             upload=upload,
             on_failed=self._saver.failed,

@@ -9,9 +9,10 @@ from typing import Final
 
 from rekindle.checkpoints.counts import Counted
 from rekindle.checkpoints.families import pattern_of
-from rekindle.checkpoints.folders import shapes_beside
-from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
+from rekindle.checkpoints.folders import files_beside
+from rekindle.checkpoints.shapes import Siblings, ranks_missing, shape_of
 from rekindle.monitor.base.trouble import logger
+from rekindle.protocol.mailbox import ITSELF
 
 KEPT: Final = 16
 
@@ -19,13 +20,16 @@ KEPT: Final = 16
 class OwnSaves:
     """Of one run; used by the sealing thread alone. `resumed` is asked once, at the first look."""
 
-    def __init__(self, left_out: int = 0, resumed: Callable[[], Iterable[Counted]] = tuple) -> None:
+    def __init__(
+        self, left_out: int = 0, resumed: Callable[[], Iterable[Counted]] = tuple, *, world_size: int = 1
+    ) -> None:
         """left_out: steps that the plan skips. resumed: what the checkpoint names that this run went on from."""
         self.left_out = left_out
+        self._world_size = world_size
         self._resumed: Callable[[], Iterable[Counted]] | None = resumed
         self._first: tuple[Counted, ...] = ()
         self._counted: deque[Counted] = deque(maxlen=KEPT)
-        self._sealed: dict[tuple[str, str], tuple[str, Shape]] = {}  # the newest of each family: its name and its parts
+        self._sealed: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}  # by family, the newest
 
     def learn(self) -> None:
         """Look at the resumed checkpoint, before it may be written over. Never raises."""
@@ -42,14 +46,21 @@ class OwnSaves:
 
     def missing(self, root: str | os.PathLike[str], files: Collection[str]) -> list[str]:
         """The parts which it has not, and the others have that lie beside it or were sealed. Raises: OSError."""
-        if len(files) < 2:
+        if ITSELF in files:
             return []
         name, own = os.path.basename(root), shape_of(files)
-        beside = shapes_beside(root)
+        beside = files_beside(root)
         before = self._sealed.get(pattern_of(name))
-        problems = Siblings(beside).missing(name, own)
-        if before is not None and before[0] not in beside:  # removed since, or written over by this one
-            problems += Siblings(dict([before])).missing("", own)
+        # What was sealed may have been removed since, or be written over by this one.
+        groups = [beside, *([dict([before])] if before is not None and before[0] not in beside else [])]
+        problems = [
+            text
+            for others in groups
+            for text in (
+                *Siblings({place: shape_of(inside) for place, inside in others.items()}).missing("", own),
+                *ranks_missing(others, files, self._world_size),
+            )
+        ]
         return list(dict.fromkeys(problems))
 
     def saw(self, step: int, root: str | os.PathLike[str], files: dict[str, int | None], *, is_sealed: bool) -> None:
@@ -60,4 +71,4 @@ class OwnSaves:
                 self._counted.append(one)
         if is_sealed:
             name = os.path.basename(root)
-            self._sealed[pattern_of(name)] = name, shape_of(files)
+            self._sealed[pattern_of(name)] = name, tuple(files)

@@ -22,6 +22,7 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.saving.measure import Claim, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.mailbox import ReplyOutcome, manifest_key
+from rekindle.protocol.signals import EventType
 from tests.checkpoints.made import torch_archive
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
@@ -115,6 +116,8 @@ LIES = [
     Lie("nothing", lambda place, _: place / "gone.pkl"),
     Lie("an empty file", lambda place, _: write(place / "new.pkl", b"")),
     Lie("an archive cut short", lambda place, step: write(place / "new.pt", torch_archive({"step": step})[:-40])),
+    Lie("a pickle cut short", lambda place, step: write(place / "new.pkl", state(step)[:-40])),
+    Lie("a cut pickle that ends as one", lambda place, step: write(place / "new.pkl", state(step)[:-40] + b".")),
     Lie("NaN", lambda place, _: write(place / "new.safetensors", safetensors(NAN))),
     Lie("late", late_file, may_save=True),
     Lie("still writing", still_writing, may_save=True),
@@ -215,6 +218,26 @@ def test_a_file_that_is_open_for_writing_is_waited_for(tmp_path: Path) -> None:
     with (tmp_path / "train.log").open("a") as log:
         print("step 1", file=log, flush=True)
         assert measure(SaveResult(path=tmp_path), Clients(), claim=Claim(step=1)).files[0].path == "model.bin"
+
+
+def test_a_save_that_a_newer_one_removed_before_it_was_sealed_has_not_failed(
+    started: list[Monitor], box: ObservedBox, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    place = tmp_path / "ckpt"
+    monitor = start_monitor(mailbox=box, config=QUICK, env=ENV, on_event=lambda what, _: told.append(what))
+    started.append(monitor)
+    run_to(monitor, STEP, place)
+    monitor.step(STEP, loss=1.0)
+    monitor.saved(place / "removed.pkl", STEP)  # by a trainer that keeps only its newest
+    monitor.step(STEP + 1, loss=1.0)
+    monitor.saved(write(place / "newest.pkl", state(STEP + 1)), STEP + 1)
+    assert monitor.flush(PATIENCE_S)
+    assert box.manifests == [manifest_key(STEP + 1, "run-1")]
+    monitor.saved(place / "never.pkl", STEP + 1)
+    assert monitor.flush(PATIENCE_S)
+    monitor.finish(timeout_s=PATIENCE_S)
+    assert told.count(EventType.SAVE_FAILED) == 1, "the one that nothing has replaced"
 
 
 def test_a_seal_keeps_which_files_it_saw(tmp_path: Path) -> None:

@@ -128,3 +128,12 @@ def test_what_all_lack_is_not_missed(tmp_path: Path) -> None:
     for step in (10, 20):
         root = hf_checkpoint(tmp_path / f"checkpoint-{step}", step, without="scheduler.pt")
         assert measured(root, {}).files
+
+
+def test_a_ranks_own_part_that_the_siblings_have_is_missed_unless_there_are_fewer_ranks_now(tmp_path: Path) -> None:
+    folder(tmp_path / "step-10", *(f"rank{rank}.bin" for rank in range(4)))
+    later = folder(tmp_path / "step-20", *(f"rank{rank}.bin" for rank in range(3)))
+    names = [path.name for path in later.iterdir()]
+    assert OwnSaves(world_size=4).missing(later, names) == ["rank3.bin is missing (step-10 has it)"]
+    assert OwnSaves(world_size=3).missing(later, names) == []
+    assert len(OwnSaves(world_size=2).missing(later, ["rank0.bin"])) == 1, "a folder with one file, too"
