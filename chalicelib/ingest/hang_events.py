@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from chalicelib.domain.model.signal import SLURM_JOB, Signal, SignalKind, SignalSource
+from chalicelib.domain.model.signal import ANY_START, Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
 from rekindle.protocol.cluster.names import SlurmAttempt
 from rekindle.protocol.signals import FaultClass
@@ -57,7 +57,7 @@ def hang_in(message: str, stream: str, *, cluster: str, at: datetime) -> Signal 
         attempt=attempt,
         fault=FaultClass.HANG,
         triggers=True,
-        evidence=bounded({"alert": "hung job", "source": "hyperpod", "state": "firing", SLURM_JOB: job}),
+        evidence=bounded({"alert": "hung job", "source": "hyperpod", "state": "firing", ANY_START: True}),
     )
 
 

@@ -90,8 +90,8 @@ if callback.should_stop:
     Integration.LIGHTNING: (
         "docs/integrations.md",
         """\
-from rekindle.integrations.lightning import RekindleCallback, resume_path  # or …integrations.pytorch_lightning
-from rekindle.integrations.sampler import ResumableSampler
+# or from …integrations.pytorch_lightning
+from rekindle.integrations.lightning import RekindleCallback, ResumableSampler, resume_path
 
 sampler = ResumableSampler(data, batch_size=8, rank=rank, world_size=world_size)
 rekindle = RekindleCallback(folder="checkpoints", sampler=sampler)

@@ -182,6 +182,7 @@ def test_the_training_role_has_what_the_monitor_calls_and_nothing_else() -> None
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in names
     }
+    called = {"s3:GetObject" if name == "s3:HeadObject" else name for name in called}  # S3 has no action of that name
     granted = {action for statement in statements(policy("training-role")) for action in statement["Action"]}
     # Listing is what makes S3 say "not there" (404) instead of "not allowed" (403) for a key that does not exist yet.
     assert granted == called | {"s3:ListBucket"}

@@ -71,6 +71,7 @@ LISTED: Final = {
     "chalicelib/ingest/dispatch.py": WIRING,
     "chalicelib/ingest/ec2.py": WORDING,
     "chalicelib/ingest/fields.py": AWS,
+    "chalicelib/ingest/hang_events.py": WIRE,
     "chalicelib/ingest/health.py": AWS,
     "chalicelib/ingest/hyperpod_catalogue.py": WIRE,
     "chalicelib/ingest/logs.py": WIRE,

@@ -8,8 +8,9 @@ from datetime import datetime
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.signal import SLURM_JOB, Signal, SignalKind
-from rekindle.protocol.cluster.names import is_slurm, parse_attempt
+from chalicelib.domain.model.signal import ANY_START, Signal, SignalKind
+from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.wire import MailboxError
 
 ORDER_KINDS = frozenset(
     {
@@ -54,10 +55,13 @@ def is_stale(signal: Signal, *, current_attempt: str | None, attempt_started_at:
 
 
 def of_newest_start(signal: Signal, job: Job) -> Signal:
-    """Who names a Slurm job by its id means the start of it that runs: the newest, where it came after that began."""
-    if signal.evidence.get(SLURM_JOB) is None or signal.attempt is None or not is_slurm(job.current_attempt):
+    """Who names a job by its number means the start of it that runs: the newest, where it came after that began."""
+    if signal.evidence.get(ANY_START) is None or signal.attempt is None:
         return signal
-    named, newest = parse_attempt(signal.attempt), parse_attempt(job.current_attempt)
+    try:
+        named, newest = parse_attempt(signal.attempt), parse_attempt(job.current_attempt)
+    except MailboxError:  # the Job's newest has no number
+        return signal
     if named.restarted(newest.restart) != newest or signal.occurred_at < job.attempt_started_at:
         return signal
     return replace(signal, attempt=job.current_attempt)

@@ -14,7 +14,7 @@ from rekindle.protocol.signals import SignalKind as SignalKind
 
 MAX_SUMMARY_CHARS = 400  # one line in a timeline; longer text belongs into evidence
 MAX_EVIDENCE_BYTES = 4096  # keeps an Incident with a full inbox far below DynamoDB's 400 KB item limit
-SLURM_JOB = "slurm_job"  # in the evidence: the id of the Slurm job, whose first start `attempt` then names
+ANY_START = "any_start"  # in the evidence: `attempt` names the first start, and what is said is of whichever runs
 
 
 class SignalSource(StrEnum):

@@ -1264,11 +1264,20 @@ TABLE += [
     (
         "completed, with a heartbeat from its end",
         incident(V, F.HANG),
-        seen(new(S.COMPLETED, ended_at=NOW, heartbeat_at=NOW - timedelta(seconds=50))),
+        seen(new(S.COMPLETED, step=101, ended_at=NOW, heartbeat_at=NOW - timedelta(seconds=50))),
         P,
         "verify.completed",
         Phase.RECOVERED,
         ("Notify",),
+    ),
+    (
+        "completed, last seen where the old one failed",
+        incident(V, F.HANG),
+        seen(new(S.COMPLETED, step=95, ended_at=NOW, heartbeat_at=NOW - timedelta(seconds=50))),
+        P,
+        "verify.last_heartbeat",
+        V,
+        (),
     ),
     (
         "completed, its end not seen yet",
