@@ -20,6 +20,7 @@ OPERATIONS = (
     "CreateCluster",
     "DescribeCluster",
     "ListClusters",
+    "UpdateClusterSoftware",
     "ListClusterNodes",
     "DescribeClusterNode",
     "BatchRebootClusterNodes",
@@ -37,6 +38,7 @@ class Timings:
     reboot: timedelta = timedelta(minutes=2)
     replace: timedelta = timedelta(minutes=25)
     shut_down: timedelta = timedelta(minutes=2)
+    software: timedelta = timedelta(minutes=45)
     health_check: timedelta = timedelta(hours=2)
     recovery: timedelta = timedelta(seconds=33)  # from the health agent's mark to HyperPod's own repair
 
@@ -174,6 +176,23 @@ class Clusters:
         ]
         return {"ClusterSummaries": summaries} | ({"NextToken": token} if token else {})
 
+    def update_cluster_software(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._find_in_service(request["ClusterName"])
+        with self._lock:
+            for group in cluster.groups.values():
+                group.software_status = "InProgress"
+            for node in cluster.nodes.values():
+                self._set_status(node, "SystemUpdating")
+        self._change(cluster, "SystemUpdating")
+
+        def updated() -> None:
+            for group in cluster.groups.values():
+                group.software_status = "Succeeded"
+            self._in_service(cluster)
+
+        self._clock.after(self.timings.software, updated, label=f"{cluster.name} patched")
+        return {"ClusterArn": cluster.arn}
+
     # ---- nodes -----------------------------------------------------------------------------------------------------
 
     def list_cluster_nodes(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -271,7 +290,7 @@ class Clusters:
             for group in cluster.groups.values():
                 group.status = "InService"
             for node in cluster.nodes.values():
-                if node.busy_with is None and node.status == "Pending":
+                if node.busy_with is None and node.status in ("Pending", "SystemUpdating"):
                     self._set_status(node, "Running")
         self._change(cluster, "InService")
 

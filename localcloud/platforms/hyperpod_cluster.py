@@ -55,6 +55,7 @@ class Group:
 
     spec: dict[str, Any]
     status: str = "Creating"
+    software_status: str | None = None
 
     @property
     def name(self) -> str:
@@ -155,6 +156,8 @@ class Cluster:
         }
         if "MinInstanceCount" in group.spec:
             details["MinCount"] = group.spec["MinInstanceCount"]
+        if group.software_status is not None:
+            details["SoftwareUpdateStatus"] = group.software_status
         return details
 
     def describe_node(self, node: Node) -> dict[str, Any]:

@@ -27,6 +27,7 @@ BRISK: Final = Timings(
     reboot=timedelta(seconds=2),
     replace=timedelta(seconds=3),
     shut_down=timedelta(seconds=1),
+    software=timedelta(seconds=2),
     health_check=timedelta(seconds=2),
 )
 

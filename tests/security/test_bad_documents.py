@@ -32,6 +32,7 @@ NOT_READERS = (
     "rekindle.checkpoints.tensors.has_nan",  # is asked for a tensor that was found before
     "rekindle.monitor.base.guard.",
     "rekindle.monitor.saving.leftovers.",
+    "rekindle.monitor.saving.file_clock.",
     "rekindle.signatures.__getattr__",
     "rekindle.protocol.message.Message.from_json",  # of no message in particular
 )

@@ -459,7 +459,7 @@ def test_a_mailbox_that_cannot_be_read_is_unknown(w: World, port: str, monkeypat
     w.run(45)
     assert w.last.phase is (Phase.RECOVERED if port == "reply" else Phase.RESUBMITTING), w.story()
     if port == "checkpoints":
-        assert [notice.severity for notice in w.announcer.notices] == [Severity.PAGE]
+        assert [notice.severity for notice in w.announcer.notices] == [Severity.WARNING, Severity.PAGE]  # down, unread
         w.run(360, step_s=60)
         assert (w.last.phase, w.last.outcome) == (Phase.HANDED_OVER, "resume.unseen_limit"), w.story()
 
