@@ -15,12 +15,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.model.incident import Incident
+from simulation.judging.excuses import TOLD_BY
 from simulation.runs.truth import Attempt, TrueRun
 from simulation.stages.world import World
 
 MINUTE_H: Final = 1 / 60
 GPUS: Final = 8  # of an instance: ml.p5.48xlarge, which the stories' training jobs ask for
 UNSAID_AFTER: Final = timedelta(minutes=10)
+NO_INCIDENT: Final = "no Incident"
 FEWEST_INCIDENTS: Final = 150  # fewer say little about a share
 NOT_WORKING: Final = ("dead", "hung", "poisoned")
 # Troubles that end or spoil an attempt, and strike the next one as well while they have hits left.
@@ -97,7 +99,8 @@ ROWS: Final = (
     ),
     Row(
         name="doubled_unsaid",
-        meaning="of the hours trained: two attempts of one run trained, no person was told, ten minutes on and more",
+        meaning="of the hours trained: two attempts of one run trained, and no person was told since the second came: "
+        "ten minutes on and more, 40 while an Incident is open",
         share=lambda bill: _of(sum(bill.doubled_unsaid_h.values()), bill.trained_h),
         bound=0.001,
         causes=lambda bill: bill.doubled_unsaid_h,
@@ -191,8 +194,9 @@ class Reckoning:
             self._doubled_since.pop(run.name, None)
             return
         since = self._doubled_since.setdefault(run.name, self._now)
-        told_at = self._told_at.get(run.name)
-        if self._now - since > UNSAID_AFTER and (told_at is None or told_at < since):
+        told_at, came_at = self._told_at.get(run.name), max(attempt.job.created_at for attempt in run.live)
+        told_by = UNSAID_AFTER if self._stands(run) == NO_INCIDENT else TOLD_BY  # what cannot be read is paged later
+        if self._now - since > told_by and (told_at is None or told_at < min(since, came_at)):
             self.bill.doubled_unsaid_h["by hand" if run.owner_took_it else "by us"] += (count - 1) * gpus * MINUTE_H
 
     def _in_vain(self, run: TrueRun) -> None:
@@ -213,7 +217,7 @@ class Reckoning:
     def _stands(self, run: TrueRun) -> str:
         """Where its newest open Incident stands."""
         about = [incident for incident, _ in self._world.store.list_open() if self._is_about(incident, run)]
-        return about[-1].phase.value if about else "no Incident"
+        return about[-1].phase.value if about else NO_INCIDENT
 
     def _is_about(self, incident: Incident, run: TrueRun) -> bool:
         return self._world.run_of_job(incident.job_id) is run

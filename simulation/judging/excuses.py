@@ -101,11 +101,11 @@ def is_on_its_way(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
 
 
 # An Incident that waits tells people after 15 minutes (domain/run/down.py), and what cannot be read is paged after 30.
-_TOLD_BY: Final = timedelta(minutes=40)
+TOLD_BY: Final = timedelta(minutes=40)
 
 EXCUSES: Final = (
     Excuse(applies=is_over, lasts=None),
-    Excuse(applies=is_watched, lasts=_TOLD_BY),
+    Excuse(applies=is_watched, lasts=TOLD_BY),
     Excuse(applies=waits_for_a_node, lasts=timedelta(hours=1)),
     Excuse(applies=is_its_owners, lasts=None),
     Excuse(applies=shows_no_loss, lasts=None),

@@ -13,10 +13,6 @@ from chalicelib.ports.platforms import DiscoveredJob, Schedulers
 from rekindle.protocol.wire import is_id
 
 _MAX_NAMED: Final = 3
-_DECLARED_TAKEN: Final = (
-    "its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID names a Job that has another "
-    "mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +42,7 @@ class Ownership:
             return replace(found, job_id=declared)
         if job.current_attempt == found.name or self._goes_on_as(found, job):
             return replace(found, job_id=declared)
-        return replace(found, declared_job="", limits=(*found.limits, _DECLARED_TAKEN))
+        return replace(found, declared_job="", limits=(*found.limits, _taken(declared)))
 
     def _goes_on_as(self, found: DiscoveredJob, job: Job) -> bool:
         if found.place != job.place or not self.is_of_its_user(found, job):
@@ -90,3 +86,10 @@ class Ownership:
             return ""
         there = (job for job in self.registry.active() if job.job_id != job_id and job.place == found.place)
         return ", ".join(job.job_id for job in islice((job for job in there if self.lives(job)), _MAX_NAMED))
+
+
+def _taken(declared: str) -> str:
+    return (
+        f"its heartbeats cannot be distinguished from another run's: its REKINDLE_JOB_ID is {declared}, a Job that has "
+        "another mailbox or role, or still runs. Without that line its monitor takes the training job's own name"
+    )
