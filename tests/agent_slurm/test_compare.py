@@ -217,7 +217,7 @@ def copied(head: Head, whole: JobSpec, **columns: str) -> tuple[str, ...]:
 def test_a_copy_is_compared_with_the_record_that_was_kept_of_its_original(head: Head) -> None:
     job, detail = job_of(State="PENDING", NodeList="", UserName=ME)
     shown = shown_of(job, detail, {}, "24.05.2")
-    whole = spec_of(shown=shown)
+    whole = spec_of(shown=shown, environment={})
     own = {"STDOUT": "/fsx/ml/slurm-7.out", "STDERR": "/fsx/ml/slurm-7.out"}
     assert copied(head, whole, ExcNodeList="node9", **own) == ()
     assert copied(head, whole, **own) == ("ExcNodeList is nothing, and should be 'node9'",)

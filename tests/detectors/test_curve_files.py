@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -178,7 +179,6 @@ def test_a_loss_that_json_writes_as_nan_is_one() -> None:
         ("a.json", '[{"step": 1, "loss": {}}]', (), "row 0, column 'loss': '{}' is not a number"),
         ("a.json", '[{"step": 1, "loss": true}]', (), "row 0, column 'loss': 'true' is not a number"),
         ("a.json", "[" * 100_000, (), "is nested too deeply"),
-        ("events.out.tfevents.17.host", "\0", (), "TensorBoard's own"),
         ("a.json", '{"log_history": []}', (), "looked for a table"),
         ("a.json", f'[{{"step": 1, "loss": 1{"0" * 400}}}]', (), "row 0: a number is too large"),
     ],
@@ -191,6 +191,16 @@ def test_a_curve_that_cannot_be_read_gets_one_error_and_exit_code_2(
     ended = capsys.readouterr()
     assert said in ended.err
     assert (ended.out, ended.err.count("\n")) == ("", 1)
+
+
+def test_event_files_need_tensorboards_own_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "events.out.tfevents.17.host").write_text("\0")
+    reader = "tensorboard.backend.event_processing.event_file_loader"
+    monkeypatch.setitem(sys.modules, reader, None)  # as where it is not installed
+    assert main(["detect", str(tmp_path / "events.out.tfevents.17.host")]) == 2
+    assert "pip install tensorboard" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("suffix", ["svg", "SVG"])

@@ -137,10 +137,12 @@ def test_people_get_a_table_and_a_sum(capsys: pytest.CaptureFixture[str], tmp_pa
     assert out.startswith(f"script: {long}\n")
     assert out.count(str(long)) == 1
     assert " script:2 " in out
-    assert out.rstrip().endswith("0 unknown (could not be looked at)")
+    found, _, layers = out.partition("\n\nIf this job fails, these may act on it, in this order:\n")
+    assert found.endswith("0 unknown (could not be looked at)")
+    assert layers.startswith("- ")
     (tmp_path / "good.sbatch").write_text(SCRIPT)
     assert main(["doctor", "cluster", "--script", "good.sbatch"]) == 0
-    assert capsys.readouterr().out == "Everything was looked at, and nothing is wrong.\n"
+    assert capsys.readouterr().out.startswith("Everything was looked at, and nothing is wrong.\n\nIf this job fails")
 
 
 def test_what_a_file_says_cannot_forge_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

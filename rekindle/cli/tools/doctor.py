@@ -124,11 +124,10 @@ def run(args: argparse.Namespace) -> int:
     )
     files = {"config": args.config, "provisioning": args.provisioning, "script": args.script}
     found = examine(given, account_of(args) if needs_aws else Account())
+    code = _end(args, found, {option: str(path) for option, path in files.items() if path is not None})
     if args.script is not None and not args.json and (layers := layers_at(args.script)):
-        print(
-            "If this job fails, these may act on it, in this order:", *(f"- {layer}" for layer in layers), "", sep="\n"
-        )
-    return _end(args, found, {option: str(path) for option, path in files.items() if path is not None})
+        print("\nIf this job fails, these may act on it, in this order:", *(f"- {layer}" for layer in layers), sep="\n")
+    return code
 
 
 def _end(args: argparse.Namespace, found: list[Finding], files: Mapping[str, str] | None = None) -> int:
