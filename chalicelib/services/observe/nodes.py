@@ -82,7 +82,7 @@ class Nodes:
                 cluster=pod,
                 instance=instance,
                 total=len(nodes),
-                down=self._down(incident, listed, nodes, instance),
+                down=self._down(incident, listed, nodes),
                 load=self._repair_load().beside(incident, listed) if is_wanted else Unknown("not needed yet"),
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=sum(shown.group == group for shown in nodes) or None if group else None,
@@ -158,19 +158,10 @@ class Nodes:
         except RecoveryError as err:
             return Unknown(str(err)[:200])
 
-    def _down(
-        self,
-        incident: Incident,
-        listed: Maybe[NodesDoc],
-        nodes: Sequence[NodeFacts],
-        instance: Maybe[InstanceView | None],
-    ) -> int:
+    def _down(self, incident: Incident, listed: Maybe[NodesDoc], nodes: Sequence[NodeFacts]) -> int:
         if (down := count_lost(nodes)) <= 1:
             return down
         in_repair = self._repair_load().nodes_in_repair(incident, listed)
-        seen = instance.value if isinstance(instance, Known) else None
-        if seen is not None and seen.state is InstanceState.RUNNING:  # it is not down by our repair any more
-            in_repair -= {incident.node or ""}
         return count_lost(shown for shown in nodes if shown.name not in in_repair)
 
     def _repair_load(self) -> RepairLoad:
