@@ -224,7 +224,8 @@ def sbatch(arguments: list[str], state: dict[str, Any]) -> int:
     state["jobs"][str(number)] = job | {"PriorityLong": 0, "Reason": "JobHeldUser"}
     folder = Path(state["spool"]) / f"hash.{number % 10}" / f"job.{number}"
     folder.mkdir(parents=True)
-    (folder / "environment").write_bytes(bytes(4))
+    listed = [f"{name}={value}\0".encode() for name, value in os.environ.items()]
+    (folder / "environment").write_bytes(len(listed).to_bytes(4, "little") + b"".join(listed))
     if "--hold" not in arguments:
         change_job(state, str(number), "release")
     print(number)

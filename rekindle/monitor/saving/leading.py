@@ -15,7 +15,7 @@ from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import GO, Agreement, Over
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
 from rekindle.monitor.saving.joint_save import ALL_OVER
-from rekindle.monitor.saving.rank_files import TELL_S, Told, read_told
+from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Told, read_told
 from rekindle.monitor.saving.roll_call import RollCall
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
@@ -305,7 +305,8 @@ class Leader:
         now = self._clock.monotonic()
         if save.told_by is None and save.root:
             exchange.put(self._key(f"{save.key}/root"), save.root)
-            save.told_by = now + TELL_S + 2 * exchange.poll_s
+            # After the save of a stop, ranks that have ended tell nothing more, and the process is not given long.
+            save.told_by = now + (STOP_TELL_S if save.began is not None else TELL_S) + 2 * exchange.poll_s
         return save.told_by is None or save.files.is_full(exchange) or now > save.told_by
 
     def _failure_of(self, exchange: Exchange, save: AwaitedSave, *, is_over: bool) -> str | None:

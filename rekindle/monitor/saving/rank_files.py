@@ -27,6 +27,7 @@ from rekindle.protocol.mailbox import ITSELF, check_path
 
 MAX_TOLD: Final = 1000  # files by one rank: of more, those that it wrote last
 TELL_S: Final = 30.0  # how long a rank's file system is waited for
+STOP_TELL_S: Final = 2.0  # the same of a save that all ranks were asked for: they may be ending
 
 Told = Mapping[str, tuple[int, int]]
 """By name, relative to the checkpoint's root: bytes, and the time of the last writing in nanoseconds."""
