@@ -194,10 +194,9 @@ class Judge(Watcher):
             why = f"{attempt.name} was well, its node stays for {left_s:.0f} s, and nothing was saved since the notice"
             self._count("healthy_stopped", run.name, why)
 
-    def _has_another_job(self, run: TrueRun) -> bool:
-        """A second start of its owner's is a Job of its own: an order to stop the one says nothing of the other."""
-        jobs = {self.world.registry.job_of_attempt(attempt.name) for attempt in run.attempts.values()}
-        return run.stopped_job is not None and bool(jobs - {None, run.stopped_job})
+    def _is_of_another_job(self, run: TrueRun) -> bool:
+        """A second start of its owner's is a Job of its own: an order to stop it says nothing of the first."""
+        return run.stopped_job not in ("", None, run.name)
 
     def _judge_denial(self, run: TrueRun, what: str) -> None:
         """A person was asked about it and did not allow it; what is wrong with the run is still the same."""
@@ -243,7 +242,7 @@ class Judge(Watcher):
             )
         stopped_at = self._stopped_for_certain_at(run)
         is_stopped = stopped_at is not None and stopped_at < (attempt.ordered_at or self._now)
-        if is_stopped and not self._has_another_job(run):
+        if is_stopped and not self._is_of_another_job(run):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_pause(f"{attempt.name} was submitted", run.name, attempt.ordered_at)
