@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from chalicelib.domain.model.signal import ANY_START, Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, minute, one_line
+from chalicelib.ingest.fields import INSTANCE_ID
 from rekindle.protocol.cluster.names import SlurmAttempt
 from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import MailboxError, is_deep
 
-_STREAM: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}/[A-Za-z0-9-]{1,63}/i-[a-f0-9]{8}(?:[a-f0-9]{9})?")
+_STREAM: Final = re.compile(rf"[A-Za-z][A-Za-z0-9_-]{{0,63}}/[A-Za-z0-9-]{{1,63}}/{INSTANCE_ID.pattern}")
 _HANG: Final = re.compile(r"(?<![a-z])(?:[Hh]ang|HANG|[Hh]ung|HUNG)(?:s|ing|ed)?(?![a-z])")
 _JOB_KEY: Final = re.compile(r"(?:slurm_?)?job_?id", re.IGNORECASE)
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}")

@@ -39,7 +39,7 @@ from chalicelib.domain.model.errors import Noise
 from chalicelib.domain.model.hardware_ledger import marks_in
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
-from chalicelib.ingest.fields import Fields
+from chalicelib.ingest.fields import INSTANCE_ID, Fields
 from chalicelib.ingest.hang_events import hang_in
 from rekindle.protocol.signals import FaultClass
 from rekindle.protocol.wire import is_deep
@@ -52,7 +52,7 @@ MAX_RECORDS: Final = 10_000  # Source: CloudWatch Logs, the most events in one P
 
 _TRAINING_JOBS: Final = "/aws/sagemaker/TrainingJobs"
 _GROUP: Final = re.compile(r"/aws/sagemaker/Clusters/([A-Za-z0-9-]{1,63})/([a-z0-9]{1,32})")
-_STREAM: Final = re.compile(r"SagemakerHealthMonitoringAgent/([A-Za-z0-9-]{1,63})/(i-[a-f0-9]{8}(?:[a-f0-9]{9})?)")
+_STREAM: Final = re.compile(rf"SagemakerHealthMonitoringAgent/([A-Za-z0-9-]{{1,63}})/({INSTANCE_ID.pattern})")
 _GZIP: Final = 31  # zlib's window bits for a gzip wrapper
 
 _APP_REASON: Final = "XidUserAppError"
@@ -117,11 +117,11 @@ def parse(raw: Mapping[str, Any], *, expected_account: str | None = None) -> lis
     group = _GROUP.fullmatch(log_group)
     if group is None:
         raise Noise("ordinary log line")
-    place = _place(group, stream)
-    if place is None:
+    source = _source_of(group, stream)
+    if source is None:
         found = (_hang(record, stream, cluster=group[1]) for record in records)
     else:
-        found = (_signal(record, place) for record in records)
+        found = (_signal(record, source) for record in records)
     signals = [signal for signal in found if signal is not None]
     if not signals:
         raise Noise("ordinary log line")
@@ -159,14 +159,14 @@ def _hang(record: Fields, stream: str, *, cluster: str) -> Signal | None:
     return hang_in(message, stream, cluster=cluster, at=record.moment("timestamp"))
 
 
-def _place(group: re.Match[str], stream: str) -> _LogSource | None:
+def _source_of(group: re.Match[str], stream: str) -> _LogSource | None:
     node = _STREAM.fullmatch(stream)
     if node is None:
         return None
     return _LogSource(cluster=group[1], cluster_id=group[2], group=node[1], node=node[2])
 
 
-def _signal(record: Fields, place: _LogSource) -> Signal | None:
+def _signal(record: Fields, source: _LogSource) -> Signal | None:
     at = record.moment("timestamp")
     message = record.optional_text("message", limit=MAX_TEXT_BYTES) or ""
     finding = _finding_in(message)
@@ -181,10 +181,12 @@ def _signal(record: Fields, place: _LogSource) -> Signal | None:
         kind=SignalKind.AGENT_LOG_FAULT,
         source=SignalSource.LOGS,
         occurred_at=at,
-        dedupe_key=dedupe_key("hma", place.cluster_id, place.node, finding.reason, subject, finding.device, minute(at)),
-        summary=one_line(f"health agent on {place.node}: {finding.reason}{_xid_words(finding)}: {finding.text}"),
-        cluster=place.cluster,
-        node=place.node,
+        dedupe_key=dedupe_key(
+            "hma", source.cluster_id, source.node, finding.reason, subject, finding.device, minute(at)
+        ),
+        summary=one_line(f"health agent on {source.node}: {finding.reason}{_xid_words(finding)}: {finding.text}"),
+        cluster=source.cluster,
+        node=source.node,
         fault=fault,
         triggers=fault is FaultClass.NODE_HARDWARE,
         evidence=bounded(
@@ -193,7 +195,7 @@ def _signal(record: Fields, place: _LogSource) -> Signal | None:
                 "xid": finding.xid,
                 "recommended": None if finding.recommended is FirstResponse.UNKNOWN else finding.recommended.value,
                 "first_response": None if ours is FirstResponse.UNKNOWN else ours.value,
-                "group": place.group,
+                "group": source.group,
                 "device": finding.device,
                 "is_over": finding.is_over or None,
                 "marks": list(marks_in(finding.text)) or None,

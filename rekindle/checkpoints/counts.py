@@ -30,13 +30,13 @@ def fits(step: int, number: int, known: Collection[Counted] = (), left_out: int 
     """
     if -STEPS_APART - left_out <= number - step <= STEPS_APART:
         return True
-    others = [one for one in known if one.step != step and one.number != number]
-    sealed = [one for one in others if one.is_sealed]
-    if any(_is_as_far(one, step, number, left_out) for one in sealed):
+    others = [other for other in known if other.step != step and other.number != number]
+    sealed = [other for other in others if other.is_sealed]
+    if any(_is_as_far(other, step, number, left_out) for other in sealed):
         return True
-    if any(one.step >= SURE_FROM and abs(one.number - one.step) <= STEPS_APART for one in sealed):
+    if any(other.step >= SURE_FROM and abs(other.number - other.step) <= STEPS_APART for other in sealed):
         return False  # its script counts steps
-    return _is_finer(step, number) or any(_is_in_proportion(one, step, number) for one in others)
+    return _is_finer(step, number) or any(_is_in_proportion(other, step, number) for other in others)
 
 
 def closest(step: int, numbers: Iterable[int]) -> int | None:
@@ -44,10 +44,10 @@ def closest(step: int, numbers: Iterable[int]) -> int | None:
     return min(numbers, key=lambda number: abs(number - step), default=None)
 
 
-def _is_as_far(one: Counted, step: int, number: int, left_out: int) -> bool:
+def _is_as_far(other: Counted, step: int, number: int, left_out: int) -> bool:
     """Whether it has moved on by as many as the steps have, apart from those that are left out."""
-    apart = (number - one.number) - (step - one.step)
-    return abs(one.number - one.step) > STEPS_APART and -STEPS_APART - left_out <= apart <= STEPS_APART
+    apart = (number - other.number) - (step - other.step)
+    return abs(other.number - other.step) > STEPS_APART and -STEPS_APART - left_out <= apart <= STEPS_APART
 
 
 def _is_finer(step: int, number: int) -> bool:
@@ -58,10 +58,10 @@ def _is_finer(step: int, number: int) -> bool:
     )
 
 
-def _is_in_proportion(one: Counted, step: int, number: int) -> bool:
+def _is_in_proportion(other: Counted, step: int, number: int) -> bool:
     """Whether both count some things of which there are as few to each step."""
-    if min(number, one.number) < COARSEST or number >= step or one.number >= one.step:
+    if min(number, other.number) < COARSEST or number >= step or other.number >= other.step:
         return False
-    least = max(step / (number + 1), one.step / (one.number + 1))
-    most = min(step / (number - 1), one.step / (one.number - 1))
+    least = max(step / (number + 1), other.step / (other.number + 1))
+    most = min(step / (number - 1), other.step / (other.number - 1))
     return least <= most and most > 1 + STEPS_APART / 2

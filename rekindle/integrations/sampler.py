@@ -148,7 +148,7 @@ class ResumableSampler(Sampler):
             return None
         if step == self._begin.step:
             return self._begin.epoch * self.samples + self._begin.used
-        epoch, at = self._place(step)
+        epoch, at = self._position_of(step)
         return epoch * self.samples + at + self._used_by_step
 
     @property
@@ -156,7 +156,7 @@ class ResumableSampler(Sampler):
         """Samples, by all ranks."""
         return self._used_by_step
 
-    def _place(self, step: int) -> tuple[int, int]:
+    def _position_of(self, step: int) -> tuple[int, int]:
         """(epoch, how many of its samples were used before the step)."""
         begin = self._begin
         number, rest = step - begin.step - 1, (self.samples - begin.used) // self._used_by_step
@@ -184,7 +184,7 @@ class ResumableSampler(Sampler):
 
     def batch(self, step: int, part: int = 0) -> list[int]:
         """The sample numbers of this rank in a step; `part` counts the accumulated batches."""
-        epoch, at = self._place(step)
+        epoch, at = self._position_of(step)
         first = at + (part * self.world_size + self.rank) * self.batch_size
         if not self.shuffle:
             return Batch(range(first, first + self.batch_size), self._seed_of(step, part))

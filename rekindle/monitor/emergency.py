@@ -79,30 +79,30 @@ class Saver:
     def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
         calls, requests = self._agreement.calls, self._requests.take()
-        one = _RunningSave(plan, step, calls, self._clock.monotonic(), requests=requests)
-        ended = self._begin(one) if plan.is_shared and self._is_first_rank else None
+        running = _RunningSave(plan, step, calls, self._clock.monotonic(), requests=requests)
+        ended = self._begin(running) if plan.is_shared and self._is_first_rank else None
         why = self._agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:
             if not plan.is_shared or ended is not None:
-                self._cannot(one.requests, step, ended or why)
+                self._cannot(running.requests, step, ended or why)
             return
-        one.began = self._clock.monotonic()
+        running.began = self._clock.monotonic()
         failure: str | None = None
         try:
-            failure = self._call_save(one, phase)
+            failure = self._call_save(running, phase)
         except BaseException as err:  # the script's own: see `_call_save`
-            self._part_is_over(one, f"the save function ended by {err!r}")
+            self._part_is_over(running, f"the save function ended by {err!r}")
             raise
         if failure is not None:
             self.failed(step, failure)
-        elif one.is_deferred:
-            self._deferred = one
+        elif running.is_deferred:
+            self._deferred = running
             return
-        self._part_is_over(one, failure)
+        self._part_is_over(running, failure)
         if failure is not None:
             self._agreement.hold(plan)
 
-    def _call_save(self, one: _RunningSave, phase: AbstractContextManager[None]) -> str | None:
+    def _call_save(self, running: _RunningSave, phase: AbstractContextManager[None]) -> str | None:
         """Why it failed, if it did. Raises what a user ends a run with."""
         if self._save is None:
             return "no save function was given to the monitor"
@@ -110,11 +110,11 @@ class Saver:
         try:
             with phase:
                 self.is_calling = True
-                returned = self._save(one.step, SaveKind.EMERGENCY.value)
-            one.writers = self._born()
-            one.is_deferred = returned is LATER
-            if self._is_first_rank and not one.is_deferred:
-                one.result = as_result(returned)
+                returned = self._save(running.step, SaveKind.EMERGENCY.value)
+            running.writers = self._born()
+            running.is_deferred = returned is LATER
+            if self._is_first_rank and not running.is_deferred:
+                running.result = as_result(returned)
         except BaseException as err:  # the trainer's own function, whose errors need not be Exceptions
             if must_pass(err):
                 raise
@@ -146,10 +146,10 @@ class Saver:
 
     def stepped(self) -> None:
         """A further call: a save that the framework was to make right after the call before has not come."""
-        one = self._deferred
-        if one is not None and self._agreement.calls > one.call:
+        running = self._deferred
+        if running is not None and self._agreement.calls > running.call:
             self._deferred = None
-            self._part_is_over(one, "the framework did not save at the step at which it was asked to")
+            self._part_is_over(running, "the framework did not save at the step at which it was asked to")
 
     def stop(self) -> None:
         """The run ends at this step: what is saved from now on, in its tear-down, may not hold the step it claims."""
@@ -157,9 +157,9 @@ class Saver:
 
     def ended(self) -> None:
         """The run is over: a save that the framework was to make has not come."""
-        one, self._deferred = self._deferred, None
-        if one is not None:
-            self._part_is_over(one, "the run ended before the framework saved")
+        running, self._deferred = self._deferred, None
+        if running is not None:
+            self._part_is_over(running, "the run ended before the framework saved")
 
     def saved(
         self, step: int, kind: SaveKind, result: SaveResult, took_s: float | None, *, by_all_ranks: bool = False
@@ -210,17 +210,17 @@ class Saver:
         is_planned = self._agreement.armed is not None
         return self._requests.take() if answers and not is_planned and self._requests.has_wish else ()
 
-    def _part_is_over(self, one: _RunningSave, failure: str | None) -> None:
-        one.took_s = self._clock.monotonic() - one.began
-        if one.plan.is_shared:
+    def _part_is_over(self, running: _RunningSave, failure: str | None) -> None:
+        running.took_s = self._clock.monotonic() - running.began
+        if running.plan.is_shared:
             # Rank 0's are waited for when its files are measured.
-            writers = () if self._is_first_rank else one.writers
-            path = None if one.result is None else one.result.path
+            writers = () if self._is_first_rank else running.writers
+            path = None if running.result is None else running.result.path
             self._agreement.finished(
-                str(one.plan.number), failure, writers=writers, files=PartFiles.of(path, one.began)
+                str(running.plan.number), failure, writers=writers, files=PartFiles.of(path, running.began)
             )
         else:
-            self._end(one, failure)
+            self._end(running, failure)
 
     # ---- any thread --------------------------------------------------------------------------------------------
 
@@ -242,29 +242,37 @@ class Saver:
     def completed(self, plan: Plan, failure: str | None, told: Told) -> None:
         """On rank 0: all ranks' parts of the plan's save are written, or it came to nothing. told: of its files."""
         with self._lock:
-            one = self._under_way.pop(plan.number, None)
-            if one is None:
+            running = self._under_way.pop(plan.number, None)
+            if running is None:
                 self._ended_before = {plan.number: failure or ""}
-        if one is not None:
-            self._end(one, failure, told)
+        if running is not None:
+            self._end(running, failure, told)
 
-    def _begin(self, one: _RunningSave) -> str | None:
+    def _begin(self, running: _RunningSave) -> str | None:
         """On rank 0, at the plan's call. Why the plan has come to nothing already, where another rank was first."""
         with self._lock:
-            ended = self._ended_before.pop(one.plan.number, None)
+            ended = self._ended_before.pop(running.plan.number, None)
             if ended is None:
-                self._under_way[one.plan.number] = one
+                self._under_way[running.plan.number] = running
             return ended
 
     def failed(self, step: int, why: str) -> None:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
         self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
-    def _end(self, one: _RunningSave, failure: str | None, told: Told | None = None) -> None:
-        if failure is None and one.result is not None:
-            self._submit(one.step, SaveKind.EMERGENCY, one.result, one.requests, one.took_s, one.writers, told)
+    def _end(self, running: _RunningSave, failure: str | None, told: Told | None = None) -> None:
+        if failure is None and running.result is not None:
+            self._submit(
+                running.step,
+                SaveKind.EMERGENCY,
+                running.result,
+                running.requests,
+                running.took_s,
+                running.writers,
+                told,
+            )
         else:
-            self._cannot(one.requests, one.step, failure or "the save function returned no checkpoint")
+            self._cannot(running.requests, running.step, failure or "the save function returned no checkpoint")
 
     def _cannot(self, requests: Sequence[CheckpointRequest], step: int | None, why: str) -> None:
         if self.link is not None:

@@ -64,17 +64,15 @@ def _job(slurm: Slurm, holds: HoldRecords, doc: AttemptDoc, say: Callable[[str],
     ours = holds.holds(doc.attempt)
     if ours is None:
         ours = _was_put_back_by_us(slurm, doc)
-    if not ours or _is_held_by_admin(slurm, doc):
+    try:
+        is_ours = ours and not slurm.is_held_by_admin(doc.slurm_job)
+    except SlurmError as err:  # then an administrator may hold it as well
+        say(f"LEFT     {name} waits held, and by whom is not known: {err}")
+        return False
+    if not is_ours:
         say(f"note     {name} waits held, not by us: it is left so")
         return True
     return job_done(f"release {name}", slurm.release)
-
-
-def _is_held_by_admin(slurm: Slurm, doc: AttemptDoc) -> bool:
-    try:
-        return slurm.is_held_by_admin(doc.slurm_job)
-    except SlurmError:
-        return False  # its release tells why
 
 
 def _done(

@@ -194,10 +194,6 @@ class Judge(Watcher):
             why = f"{attempt.name} was well, its node stays for {left_s:.0f} s, and nothing was saved since the notice"
             self._count("healthy_stopped", run.name, why)
 
-    def _is_of_another_job(self, run: TrueRun) -> bool:
-        """A second start of its owner's is a Job of its own: an order to stop it says nothing of the first."""
-        return run.stopped_job not in ("", None, run.name)
-
     def _judge_denial(self, run: TrueRun, what: str) -> None:
         """A person was asked about it and did not allow it; what is wrong with the run is still the same."""
         ill, denied_at = run.ill, run.denied_at
@@ -241,8 +237,7 @@ class Judge(Watcher):
                 "two_live_attempts", run.name, f"{attempt.name} was submitted while {', '.join(others)} was live"
             )
         stopped_at = self._stopped_for_certain_at(run)
-        is_stopped = stopped_at is not None and stopped_at < (attempt.ordered_at or self._now)
-        if is_stopped and not self._is_of_another_job(run):
+        if stopped_at is not None and stopped_at < (attempt.ordered_at or self._now):
             self._count("owner_undone", run.name, f"{attempt.name} was submitted after its owner had stopped the run")
         self._judge_resume_point(attempt, is_alone=not others)
         self._judge_pause(f"{attempt.name} was submitted", run.name, attempt.ordered_at)
@@ -257,6 +252,8 @@ class Judge(Watcher):
         stopped_at = run.owner_stopped_at
         if stopped_at is None or self._trains_another_submission(run, stopped_at):
             return None
+        if run.stopped_job not in ("", run.name):
+            return None  # a second start of its owner's is a Job of its own, and its stop says nothing of the first
         by_hand = (stopped_at - attempt.job.created_at for attempt in run.attempts.values() if attempt.is_by_hand)
         if any(timedelta(0) <= after < MISSES_NOTHING for after in by_hand):
             return None  # what a person submitted and stopped within a minute may be two people's

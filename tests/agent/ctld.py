@@ -40,6 +40,7 @@ class Ctld:
         self.is_away = False
         self.noted: list[tuple[int, Verb, str | None]] = []
         self.held_by_admin: set[int] = set()
+        self.tells_no_holder = False
         self.named: dict[int, frozenset[str]] = {}  # by job: the nodes that it was submitted for
         self.loses_answers = 0  # so many commands take effect and then seem to have failed
         self.refuses: str | None = None
@@ -94,6 +95,8 @@ class Ctld:
 
     def is_held_by_admin(self, slurm_job: int) -> bool:
         self._look()
+        if self.tells_no_holder:
+            raise SlurmRefused("squeue: unrecognized option '--json'")
         return slurm_job in self.held_by_admin
 
     def waiting(self) -> tuple[AttemptDoc, ...]:

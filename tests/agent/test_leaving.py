@@ -60,6 +60,17 @@ def test_without_a_journal_the_whiteboard_tells_who_put_it_back(world: World) ->
     assert world.ctld.commands == ["release 7"]
 
 
+def test_a_hold_that_may_be_an_administrators_is_left(world: World) -> None:
+    world.ctld.put(job(7, restart=1, state=PENDING, held=True))
+    world.ctld.written["slurm.lab.7"] = replace(job(7), requeued_by=EndedBy.AGENT)
+    world.ctld.held_by_admin.add(7)
+    assert left(world) == (True, ["note     job 7 (slurm.lab.7.r1) waits held, not by us: it is left so"])
+    world.ctld.tells_no_holder = True
+    is_all, said = left(world)
+    assert (is_all, world.ctld.commands) == (False, [])
+    assert said[0].startswith("LEFT     job 7 (slurm.lab.7.r1) waits held, and by whom is not known: squeue")
+
+
 def test_a_copy_beside_the_one_that_the_order_was_answered_with_is_cancelled(world: World) -> None:
     world.ctld.put(job(7, state=SlurmState.FAILED))
     answer = world.carry_out(submit(world))

@@ -574,7 +574,7 @@ def test_a_node_on_which_jobs_do_not_come_to_their_end_is_news_after_a_limit(hea
     head.look()
     assert [node.ending_since for node in head.nodes().nodes] == [None, None]
     head.now += ENDING_TAKES + timedelta(seconds=5)
-    (news,) = [one for one in head.look().news if one.type is NewsType.NODE]
+    (news,) = [news for news in head.look().news if news.type is NewsType.NODE]
     assert (news.detail["node"], news.detail["ending_since"]) == ("node1", ended_at.isoformat()), "on node2 one runs"
     assert [node.ending_since for node in head.nodes().nodes] == [ended_at, None]
     head.fake.nodes(["node1", "node2"])

@@ -67,7 +67,8 @@ def _known(w: World) -> dict[str, list[str]]:
         "job_id": ["lm-calm", "lm-healed", "lm-asks", "lm-given-up"],
         # The one that asks comes first, so that the answer below its path is about it.
         "incident_id": [
-            one.incident_id for one in (*asked, *(incident for incident in incidents if not incident.approvals))
+            incident.incident_id
+            for incident in (*asked, *(incident for incident in incidents if not incident.approvals))
         ],
         "approval_id": [approval.approval_id for incident in asked for approval in incident.approvals],
         "cluster": [CLUSTER],

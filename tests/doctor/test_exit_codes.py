@@ -31,6 +31,7 @@ SCRIPTS: Final[tuple[str, ...]] = (
     "set -euo pipefail\nrc=0\nsrun train || rc=$?\nif [ $rc -ne 0 ]; then echo bad; exit $rc; fi\necho good",
     "rc=0\nsrun train || rc=$?\necho rc=$rc",
     "set -e\nset +e\nsrun train\nset -e\necho done",
+    '( eval "exit 1" )\n' * 12 + "srun train\necho done",
     "srun train || true",
     "srun train || exit 1\necho good",
     "srun train || { echo bad; exit 1; }\necho good",
@@ -105,7 +106,11 @@ def test_what_bash_ends_with(body: str, programs: Path, tmp_path: Path) -> None:
     ended = subprocess.run(
         ["/bin/bash", script], cwd=tmp_path, env={"PATH": path}, capture_output=True, timeout=60, check=False
     )
-    said = [one.message for one in exit_code(read_batch(text.encode(), "job.sh")) if "looks complete" in one.message]
+    said = [
+        finding.message
+        for finding in exit_code(read_batch(text.encode(), "job.sh"))
+        if "looks complete" in finding.message
+    ]
     assert bool(said) == (ended.returncode == 0), said
 
 
@@ -120,7 +125,7 @@ def test_what_bash_ends_with(body: str, programs: Path, tmp_path: Path) -> None:
 )
 def test_it_says_how_it_is_lost(body: str, line: int, words: str) -> None:
     """Also where one of several in the background fails alone, which a script that was run once does not show."""
-    said = [one.message for one in exit_code(read_batch(body.encode(), "job.sh"))]
+    said = [finding.message for finding in exit_code(read_batch(body.encode(), "job.sh"))]
     assert any(f"when line {line} fails" in message and words in message for message in said), said
 
 

@@ -149,7 +149,9 @@ def test_little_progress_is_told_and_then_a_persons(
     case = incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH, target_step=Known(100), rollbacks=rollbacks)
     decision = look(case, what)
     assert decision.rule == rule
-    assert is_warned is any(isinstance(one, Notify) and "restarts often" in one.title for one in decision.actions)
+    assert is_warned is any(
+        isinstance(action, Notify) and "restarts often" in action.title for action in decision.actions
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,5 +173,5 @@ def test_a_start_after_suspected_hardware_has_it_checked_where_the_policy_says_s
     case = incident(Phase.RESUBMITTING, fault, target_step=Known(100), suspicions=(told,))
     policy = dataclasses.replace(DEFAULT_POLICY, nodes=Nodes(deep_health_check=is_wanted))
     decision = look(case, seen(ended, checkpoints=Known((checkpoint(95),))), policy)
-    (action,) = (one for one in decision.actions if isinstance(one, ResubmitJob))
+    (action,) = (action for action in decision.actions if isinstance(action, ResubmitJob))
     assert action.checks_hardware is checks

@@ -25,14 +25,16 @@ def ranks(world_size: int, plan: ResumePlan | None, *, batch_size: int = 4, **mo
 
 
 def of_step(samplers: list[ResumableSampler], step: int) -> list[int]:
-    return [number for one in samplers for part in range(one.accumulate) for number in one.batch(step, part)]
+    return [
+        number for sampler in samplers for part in range(sampler.accumulate) for number in sampler.batch(step, part)
+    ]
 
 
 def used(samplers: list[ResumableSampler], last: int) -> list[int]:
     """By all ranks up to a step, as a loop reads them."""
     found: list[int] = []
-    for one in samplers:
-        for _, batch in one.steps(_Loader(one), last):
+    for sampler in samplers:
+        for _, batch in sampler.steps(_Loader(sampler), last):
             found += batch
     return found
 
@@ -101,8 +103,8 @@ def test_its_own_state_goes_on_with_other_ranks_and_refuses_another_order() -> N
     state = first[0].state_dict()
     for saved in (state, {name: value for name, value in state.items() if name != "used"}):
         later = ranks(2, None)
-        for one in later:
-            one.load_state_dict(saved)
+        for sampler in later:
+            sampler.load_state_dict(saved)
         assert sorted(before + used(later, 120)) == list(range(SAMPLES))
     with pytest.raises(ValueError, match="seed"):
         ranks(2, None, seed=7)[0].load_state_dict(state)

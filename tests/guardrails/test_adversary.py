@@ -141,7 +141,7 @@ def test_lifted_and_tripped_again_by_the_very_one_that_was_answered_asks_anew() 
         storm.look()  # whoever tripped it looks again at once
         waiting = approvals_of(storm.w).pending()
         held = [incident for incident in storm.incidents if incident.is_open and open_hold(incident, Guard.BREAKER)]
-        assert {one["incident"]["incident_id"] for one in waiting} == {incident.incident_id for incident in held}
+        assert {item["incident"]["incident_id"] for item in waiting} == {incident.incident_id for incident in held}
         last = waiting[-1]  # it looks after the others, when those have tripped it again already
         approvals_of(storm.w).answer(
             last["incident"]["incident_id"], last["approval_id"], answer="approve", who="ada", key=f"k{number}"

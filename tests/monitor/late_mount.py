@@ -63,7 +63,7 @@ def enter(place: Path, behind: Path, late_s: float) -> None:
         try:
             os.setsid()
             nothing = os.open(os.devnull, os.O_RDWR)
-            for number in range(3):  # whoever waits for the end of its parent's output need not wait for it
+            for number in range(3):  # a parent whose output is read to its end must not wait for this process
                 os.dup2(nothing, number)
             _Server(device, os.fsencode(behind), late_s).serve(parent)
         finally:

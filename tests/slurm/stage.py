@@ -227,7 +227,7 @@ class Stage:
         closed = self.wait(
             lambda: [incident for incident in self.node_incidents(node) if not incident.is_open], f"{node}'s repair"
         )
-        assert [incident.phase for incident in closed] == ["recovered"], [one.outcome for one in closed]
+        assert [incident.phase for incident in closed] == ["recovered"], [incident.outcome for incident in closed]
         self.wait(lambda: self.lab.node_states().get(node) in ("idle", "alloc", "mix"), f"{node} to be given back")
 
     def wait_moving(self) -> None:

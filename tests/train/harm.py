@@ -66,13 +66,13 @@ class Harm:
 
     def at(self, place: str, step: int = 0) -> None:
         """Do what is due here. Raises: what the story wants raised."""
-        for one in [order for order in self._orders if order["at"] == place and step >= order.get("step", 0)]:
-            self._orders.remove(one)
-            self._line.send("harm", do=one["do"], at_place=place, step=step)
-            self._do(one)
+        for order in [order for order in self._orders if order["at"] == place and step >= order.get("step", 0)]:
+            self._orders.remove(order)
+            self._line.send("harm", do=order["do"], at_place=place, step=step)
+            self._do(order)
 
-    def _do(self, one: dict[str, Any]) -> None:
-        do, _, detail = str(one["do"]).partition(":")
+    def _do(self, order: dict[str, Any]) -> None:
+        do, _, detail = str(order["do"]).partition(":")
         if do == "raise":
             raise ERRORS[detail]()
         actions: dict[str, Callable[[str], None]] = {

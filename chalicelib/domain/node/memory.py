@@ -64,8 +64,8 @@ def slurm_state(facts: NodeFacts) -> str:
 
 
 def findings_about_now(context: RuleContext) -> tuple[Finding, ...]:
-    """Those about the instance that stands there now; one that names no instance counts. The cluster's own trouble with
-    it counts while the cluster shows it."""
+    """The findings about the node's present instance, and those that name no instance. CLUSTER_TROUBLE counts only
+    while the cluster shows it."""
     repair, now_id, facts = repair_of(context), current_id(context), facts_of(context)
     is_past = facts is not None and facts.ending_since is None and not defect_in(facts.reason)
     return tuple(

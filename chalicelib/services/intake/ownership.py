@@ -47,7 +47,7 @@ class Ownership:
     def _goes_on_as(self, found: DiscoveredJob, job: Job) -> bool:
         if found.place != job.place or not self.is_of_its_user(found, job):
             return False
-        return self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
+        return not self.lives(job)
 
     def is_of_its_user(self, found: DiscoveredJob, job: Job) -> bool:
         """It runs under the role of the Job's current attempt, where nothing in its cluster has judged that."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -147,7 +147,7 @@ class _Runner:
         return int(not (self._unknown() if found is None else found))
 
     def _list(self, body: tuple[Chain, ...], shell: State, *, is_asked: bool = False) -> None:
-        """is_asked: somebody looks at the status, so `set -e` does not end the shell."""
+        """is_asked: the script tests the status, so `set -e` does not end the shell."""
         for chain in body:
             if chain.is_background:
                 inner, before = shell.copy(), len(self.trained)
@@ -333,30 +333,33 @@ class _Runner:
         if status == 0:
             self._decided = (line, by)
 
-    def _function(self, body: Node, arguments: list[str], shell: State, *, is_asked: bool) -> None:
+    @contextlib.contextmanager
+    def _called(self) -> Iterator[None]:
+        """Within a function, or a text that the shell reads anew."""
         if self._calls >= _MAX_CALLS:
             raise _NoEndError
-        before, shell.arguments = shell.arguments, arguments
         self._calls += 1
         try:
-            self._node(body, 0, shell, is_asked=is_asked)
-        except _Return:
-            pass
+            yield
         finally:
             self._calls -= 1
+
+    def _function(self, body: Node, arguments: list[str], shell: State, *, is_asked: bool) -> None:
+        before, shell.arguments = shell.arguments, arguments
+        try:
+            with self._called(), contextlib.suppress(_Return):
+                self._node(body, 0, shell, is_asked=is_asked)
+        finally:
             shell.arguments = before
 
     def _text(self, program: str, rest: list[str], shell: State, *, is_asked: bool) -> None:
-        if self._calls >= _MAX_CALLS:
-            raise _NoEndError
-        self._calls += 1
-        if program == "eval":
-            self._list(read_tree(" ".join(rest)), shell, is_asked=is_asked)
-        else:
+        with self._called():
+            if program == "eval":
+                self._list(read_tree(" ".join(rest)), shell, is_asked=is_asked)
+                return
             inner = State(options={"errexit"} if "e" in rest[0] else set())
             self._body(read_tree(rest[1] if len(rest) > 1 else ""), inner)
             shell.status = inner.status
-        self._calls -= 1
 
     def _leave(self, node: Simple, rest: list[str], shell: State) -> None:
         word = node.words[0]

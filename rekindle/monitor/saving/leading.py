@@ -150,9 +150,9 @@ class Leader:
 
     def lies_at(self, save: str, root: str) -> None:
         """Where rank 0 has that save."""
-        for one in self._awaited:
-            if one.key == save:
-                one.root = root
+        for awaited in self._awaited:
+            if awaited.key == save:
+                awaited.root = root
 
     def resumed_apart(self, apart: str) -> None:
         """The ranks did not go on from the same step: which ones, and from where."""
@@ -327,7 +327,7 @@ class Leader:
         if save.told_by is not None:
             told = read_told(exchange, self._key(save.key), self._agreement.world_size)
         else:
-            exchange.put(self._key(f"{save.key}/root"), "")  # nobody need look
+            exchange.put(self._key(f"{save.key}/root"), "")  # there is nothing to look at
         self._awaited.remove(save)
         if save.began is not None and end is None:
             exchange.put_new(self._key(f"{save.key}/end"), ALL_OVER)

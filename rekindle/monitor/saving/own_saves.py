@@ -66,9 +66,9 @@ class OwnSaves:
     def saw(self, step: int, root: str | os.PathLike[str], files: dict[str, int | None], *, is_sealed: bool) -> None:
         """A save of `step`. files: by name, the number that each names as its step. is_sealed: nothing is wrong."""
         for number in {number for number in files.values() if number is not None}:
-            one = Counted(step, number, is_sealed)
-            if one not in self._counted:
-                self._counted.append(one)
+            counted = Counted(step, number, is_sealed)
+            if counted not in self._counted:
+                self._counted.append(counted)
         if is_sealed:
             name = os.path.basename(root)
             self._sealed[pattern_of(name)] = name, tuple(files)

@@ -100,7 +100,7 @@ class CopyReads:
 
     def why_waiting(self, job: int) -> str:
         """slurmctld's own reason for which a job waits. Text shows what was written beside the first hold instead (seen
-        on 22.05, 24.11, 26.05: "job requeued in held state", whoever holds it by now)."""
+        on 22.05, 24.11, 26.05: "job requeued in held state", also where an administrator holds it now)."""
         args = ["squeue", "--all", "--local", "--states=all", "--jobs", str(job), "--json"]
         return parse_why_waiting(self._ask(args, limit=MAX_JSON_BYTES), job)
 

@@ -217,8 +217,8 @@ class JobVerbs:
                 return self._taken_back(number, str(err))
             if (taken_back := self._unlike(order_try, number, spec)) is not None:
                 return taken_back
-            if is_held and self._slurm.is_held_by_admin(number):
-                return _left_held(copy, "an administrator")
+            if is_held and (who := self._held_by_others(copy, None, was_begun=True)):
+                return _left_held(copy, who)
             if is_held and (taken_back := self._let_copy_go(number)) is not None:
                 return taken_back
             if not is_held:  # by us for an earlier order of that name, or by its user

@@ -49,8 +49,8 @@ class NodeVerbs:
                 )
         elif other is not None:
             return order_try.there(f"{facts.name} is down, and not by us: {other}")
-        elif standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY:
-            return order_try.there(f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}")
+        elif away := _away(facts):
+            return order_try.there(away)
         order_try.begin()
         ours = reason_of(order_try.order)
         is_slurms = _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING)
@@ -156,9 +156,14 @@ def _not_ours(facts: NodeFacts) -> str:
     other = _held_by(facts)
     if other is not None:
         return f"{facts.name} was taken out by someone else: {other}"
-    if standing_of(facts.state, facts.flags, facts.reason) is NodeStanding.AWAY:
-        return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
-    return ""
+    return _away(facts)
+
+
+def _away(facts: NodeFacts) -> str:
+    """That the node is away on purpose; "" where it is not."""
+    if standing_of(facts.state, facts.flags, facts.reason) is not NodeStanding.AWAY:
+        return ""
+    return f"{facts.name} is away on purpose: {'+'.join((facts.state, *facts.flags))}"
 
 
 def _is_slurms_alone(reason: str) -> bool:

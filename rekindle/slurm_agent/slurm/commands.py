@@ -227,9 +227,9 @@ class Commands:
 
     def note(self, slurm_job: int, order: Order) -> None:
         try:
-            job = self._reads.job(_job(slurm_job))
-            asked = self._own(job) if job is not None else None
-            if job is None or asked is None:
+            job = self._known(slurm_job)
+            asked = self._own(job)
+            if asked is None:
                 return
             noted = text.value(self._reads.detail(job).get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
@@ -296,16 +296,18 @@ class Commands:
         gone = self._gone(names)
         self._update_job(slurm_job, f"excnodelist={','.join(name for name in names if name not in gone)}")
 
-    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+    def _known(self, slurm_job: int) -> Job:
+        """Raises: UnknownJob."""
         job = self._reads.job(_job(slurm_job))
         if job is None:
             raise UnknownJob(f"slurmctld does not know job {slurm_job}")
-        return hosts_of(text.value(self._reads.detail(job).get("ReqNodeList")))
+        return job
+
+    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+        return hosts_of(text.value(self._reads.detail(self._known(slurm_job)).get("ReqNodeList")))
 
     def size(self, slurm_job: int) -> Size:
-        job = self._reads.job(_job(slurm_job))
-        if job is None:
-            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        job = self._known(slurm_job)
         detail = self._reads.detail(job)
         environment = environment_of(self._settings().state_location, slurm_job)
         return Size(low=fewest_nodes(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
@@ -313,9 +315,7 @@ class Commands:
     def resize(self, slurm_job: int, low: int, high: int) -> None:
         if not 0 < low <= high <= MAX_NODE_COUNT:
             raise SlurmRefused(f"{low} to {high} is no number of nodes")
-        job = self._reads.job(_job(slurm_job))
-        if job is None:
-            raise UnknownJob(f"slurmctld does not know job {slurm_job}")
+        job = self._known(slurm_job)
         cpus = cpus_for(self._reads.detail(job), low)
         self._update_job(slurm_job, f"numnodes={low}-{high}", *([f"numcpus={cpus}"] if cpus else []))
 
