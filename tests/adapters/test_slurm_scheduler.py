@@ -16,7 +16,7 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.start_view import Submission
-from chalicelib.domain.policy.document import DEFAULT_POLICY
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.schedulers import Schedulers
 from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.platforms.slurm.scheduler import SlurmScheduler
@@ -98,7 +98,7 @@ class Lab:
         self.clock.advance(timedelta(**span))
         self.head_nodes.heartbeat("ml")
 
-    def resubmit(self, **changes: Any) -> Done:
+    def resubmit(self, *, policy: Policy = DEFAULT_POLICY, **changes: Any) -> Done:
         action = ResubmitJob(
             clone_of=FIRST,
             number=2,
@@ -110,9 +110,7 @@ class Lab:
             why="it crashed",
             how=Submission.REQUEUE,
         )
-        self.result = self.scheduler.resubmit(
-            replace(action, **changes), job=JOB, policy=DEFAULT_POLICY, incident_id="inc-1"
-        )
+        self.result = self.scheduler.resubmit(replace(action, **changes), job=JOB, policy=policy, incident_id="inc-1")
         return self.result.done
 
     @property
@@ -123,6 +121,15 @@ class Lab:
 @pytest.fixture
 def lab() -> Lab:
     return Lab()
+
+
+def test_jobs_of_other_users_are_changed_only_where_the_policy_says_so(lab: Lab) -> None:
+    for number, says in enumerate((False, True)):
+        name = f"slurm.ml.12{number}"
+        lab.head_nodes.show(a_doc(attempt=name, state=SlurmState.FAILED, is_requeueable=True))
+        policy = Policy.from_wire({"name": "default", "resubmission": {"repoint_others": says}})
+        lab.resubmit(policy=policy, clone_of=name, name=f"{name}.r1")
+        assert lab.last.repoint_others is says
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, 
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.node_states import is_ours
 from rekindle.protocol.cluster.orders import Order, Repair, RunTie, Sibling, Signal, Standing, Verb
-from rekindle.slurm_agent.base.ports import NodeNow, Size, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.slurm_agent.base.ports import NodeNow, Repointed, Size, SlurmRefused, SlurmUnavailable, UnknownJob
 from rekindle.slurm_agent.orders.verbs import ENDED
 
 START = datetime(2035, 1, 1, tzinfo=UTC)
@@ -217,12 +217,15 @@ class Ctld:
         self._look()
         return self.differs
 
-    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+    def other_secrets(self, slurm_job: int, spec: JobSpec) -> tuple[str, ...]:
+        return ()
+
+    def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:
         self._look()
         moved = self.waiting_for.pop(slurm_job, ())
         if moved:
             self.waiting_for[new_job] = moved
-        return moved
+        return Repointed(changed=moved)
 
     def drain(self, node: str, reason: str) -> None:
         self._change(f"drain {node} {reason}")

@@ -10,6 +10,7 @@ import pytest
 from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key, nodes_key
 from rekindle.slurm_agent.base.ports import News, Reading
+from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
@@ -83,6 +84,7 @@ class Head:
             followed_jobs=self.followed_jobs,
             published=self.board.get,
             owners=owners,
+            hashes=(hashes := ValueHashes(self.memory)),
         )
         self.commands = Commands(
             cluster="ml",
@@ -94,6 +96,7 @@ class Head:
             owners=owners,
             asked=self.watch.asked,
             start=self.watch.start,
+            hashes=hashes,
         )
 
     def saw(self, slurm_job: int, user: str) -> None:

@@ -123,7 +123,7 @@ CALLS: Mapping[str, Callable[[Side], Any]] = {
     "exclude": lambda at: at.commands.exclude(at.ids["held"], ["n1", "n2", "n4"]),
     "exclude what is a node no more": lambda at: at.commands.exclude(at.ids["held"], ["nowhere"]),
     "resize": lambda at: at.commands.resize(at.ids["held"], 1, 2),
-    "repoint": lambda at: at.commands.repoint(at.ids["two"], at.ids["held"]),
+    "repoint": lambda at: at.commands.repoint(at.ids["two"], at.ids["held"], others=False).changed,
     "take back": lambda at: at.commands.cancel_copy(at.ids["copy"]),
     "why it waits": lambda at: at.reads.why_waiting(at.ids["held"]),
     "why an unknown job waits": lambda at: at.reads.why_waiting(999_999),

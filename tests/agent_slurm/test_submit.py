@@ -12,7 +12,7 @@ import pytest
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.orders import Order, Repair, Signal, Verb
-from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Repointed, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.capture import (
     Captured,
@@ -469,7 +469,8 @@ def test_commands_are_argument_lists(head: Head) -> None:
     commands.exclude(7, ["node1", "node2"])
     commands.exclude(7, [])
     commands.resize(7, 1, 2)
-    assert commands.repoint(7, 70) == (9,)
+    assert commands.repoint(7, 70, others=False) == Repointed(changed=(9,), left=(10,))
+    assert commands.repoint(7, 70, others=True) == Repointed(changed=(9, 10))
     commands.drain("node1", "rekindle:inc 1; rm -rf /")
     commands.resume("node1")
     commands.mark("node1", Repair.REPLACE)
@@ -487,6 +488,8 @@ def test_commands_are_argument_lists(head: Head) -> None:
         ["scontrol", "update", "jobid=7", "excnodelist="],
         ["scontrol", "update", "jobid=7", "numnodes=1-2", "numcpus=96"],
         ["scontrol", "update", "jobid=9", "dependency=afterok:70,singleton"],
+        ["scontrol", "update", "jobid=9", "dependency=afterok:70,singleton"],
+        ["scontrol", "update", "jobid=10", "dependency=afterok:70"],
         ["scontrol", "update", "nodename=node1", "state=drain", "reason=rekindle:inc 1; rm -rf /"],
         ["scontrol", "update", "nodename=node1", "state=resume", "reason= "],
         ["scontrol", "update", "nodename=node1", "state=fail", "reason=Action:Replace"],

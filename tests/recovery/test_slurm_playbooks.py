@@ -173,7 +173,7 @@ def test_an_agent_that_falls_silent_in_the_middle_costs_time_and_nothing_else() 
         assert sorted(s.starts()) == [JOB, f"{JOB}.r1"]
 
 
-SMALLER = {"default": {"name": "default", "resubmission": {"min_nodes_percent": 50, "smaller_after_s": 600}}}
+SMALLER = {"default": {"name": "default", "resubmission": {"min_nodes_percent": 50}, "timing": {"start_limit_s": 1200}}}
 FOUR = ("ip-1", "ip-2", "ip-3", "ip-4")
 
 

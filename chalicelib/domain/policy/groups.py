@@ -177,11 +177,12 @@ class Resubmission:
         "([slurm-playbooks.md](slurm-playbooks.md)); 100: never smaller",
         whom="those whose trainer can resume on fewer nodes",
     )
-    smaller_after: timedelta = declared(
-        timedelta(minutes=30),
-        Seconds(60, 30 * DAY_S),
-        "how long such a job waits for all its nodes first; choose it below `timing.start_limit_s`",
-        whom="the same: waiting against running smaller",
+    repoint_others: bool = declared(
+        False,
+        Flag(),
+        "also jobs of other users that wait for a Slurm job (`--dependency`) wait for its next start; otherwise only "
+        "its own user's are changed",
+        whom="teams whose members wait for each other's runs",
     )
     # Waits after a refusal for lack of capacity or quota; the last repeats.
     capacity_backoff: tuple[timedelta, ...] = _durations(30, 60, 120, 300, 600)

@@ -1,13 +1,15 @@
 """May a started-again job run on fewer nodes than it asks for? Only if its policy and its script both say so.
 
-Its policy gives the share (`min_nodes_percent`) and the wait before it (`smaller_after`), the job's own comment how few
-nodes its script can do with (`min_nodes=N`). The next start of the Job asks for all of its nodes again.
+Its policy gives the share (`min_nodes_percent`), the job's own comment how few nodes its script can do with
+(`min_nodes=N`). It waits for all of them for half of `timing.start_limit_s` first. The next start of the Job asks for
+all of its nodes again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from datetime import timedelta
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, result, span_word, subject
 from chalicelib.domain.model.action import Done, Notify, ResizeJob, Severity
@@ -48,7 +50,7 @@ def order_smaller_start(context: RuleContext, attempt: AttemptView) -> Decision 
     least = fewest_nodes(
         job, context.policy, max(earlier.nodes_max or 0 for earlier in context.incident.resubmission.tries)
     )
-    if least is None or context.in_state < context.policy.resubmission.smaller_after:
+    if least is None or context.in_state < _smaller_after(context.policy):
         return None
     text = (
         f"{attempt.name} has waited {span_word(context.in_state)} for {job.node_count} nodes ({job.wait.word}): its "
@@ -67,7 +69,7 @@ def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: in
     """What became of it. The same order is repeated until it is answered; a refusal is notified once."""
     last = context.incident.resubmission.tries[-1]
     is_open = result(context, "ResizeJob", Done.PENDING) or result(context, "ResizeJob", Done.UNAVAILABLE)
-    if is_open and context.in_state < context.policy.resubmission.smaller_after + context.policy.timing.stop_limit:
+    if is_open and context.in_state < _smaller_after(context.policy) + context.policy.timing.stop_limit:
         again = _resize(attempt, job, least, last.nodes_max or least)
         return context.stay(
             "verify.smaller_again", f"{attempt.name}: not known yet to be smaller; the same again", again
@@ -78,6 +80,11 @@ def _asked(context: RuleContext, attempt: AttemptView, job: StartView, least: in
         notice = Notify(severity=Severity.WARNING, title=f"{subject(context)} was not made smaller", text=text)
         return context.stay("verify.smaller_refused", text, notice)
     return None
+
+
+def _smaller_after(policy: Policy) -> timedelta:
+    """Before people are told that it does not start."""
+    return policy.timing.start_limit / 2
 
 
 def _resize(attempt: AttemptView, job: StartView, least: int, most: int) -> ResizeJob:

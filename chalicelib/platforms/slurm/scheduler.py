@@ -230,7 +230,7 @@ class SlurmScheduler:
 
     # ---- starting --------------------------------------------------------------------------------------------------
 
-    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:  # noqa: ARG002 - the port's signature
+    def resubmit(self, action: ResubmitJob, *, job: Job, policy: Policy, incident_id: str) -> ActionResult:
         """See ports.Scheduler. The plan is in the mailbox before anything can start that would read it."""
         there = self._head_nodes.attempt(action.name)
         if there is not None and not waits_for_us(there):
@@ -269,6 +269,7 @@ class SlurmScheduler:
                 exclude=action.exclude,
                 nodes_min=whole,
                 nodes_max=whole,
+                repoint_others=policy.resubmission.repoint_others,
                 incident_id=incident_id,
             )
 

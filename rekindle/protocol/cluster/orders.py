@@ -88,6 +88,7 @@ class Order(Message):
     `new_attempt` is the name of the start to come, `environment` what it is given (SUBMIT only: a requeued job keeps
     the environment of its submission), `spec` the sha256 of what to submit. `exclude` are nodes that it must not get.
     `nodes_min` to `nodes_max` is how many it takes: for SHRINK, and for a start of a Job that was made smaller before.
+    `repoint_others`: jobs of other users that wait for the old start are made to wait for the new one, too.
     `instance_id` is the machine that an order about a node means: HyperPod gives its replacement the same name.
     """
 
@@ -104,6 +105,7 @@ class Order(Message):
     exclude: Annotated[tuple[NodeName, ...], Items(MAX_NODES)] = ()
     nodes_min: NodeCount | None = None
     nodes_max: NodeCount | None = None
+    repoint_others: bool = False
     node: NodeName | None = None
     repair: Repair | None = None
     signal: Signal | None = None

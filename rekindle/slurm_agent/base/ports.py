@@ -71,6 +71,15 @@ class Size:
     fixed: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repointed:
+    """Jobs that wait for another one: those that wait for its next start now, and those of other users, left as they
+    are."""
+
+    changed: tuple[int, ...] = ()
+    left: tuple[int, ...] = ()
+
+
 class Slurm(Protocol):
     """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries.
 
@@ -210,9 +219,13 @@ class Slurm(Protocol):
         """
         ...
 
-    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
-        """Let the jobs of the same user that wait for one wait for the other, or again for the same; which ones were
-        changed. Idempotent."""
+    def other_secrets(self, slurm_job: int, spec: JobSpec) -> tuple[str, ...]:
+        """The variables that the spec leaves out and that have another value in the copy than in its original."""
+        ...
+
+    def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:
+        """Let the jobs that wait for one wait for the other, or again for the same: those of its user, with `others`
+        everybody's. Idempotent."""
         ...
 
     # ---- nodes

@@ -6,13 +6,13 @@ field of a newer Slurm is rather refused than lost.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.slurm_agent.copies.capture import LIMITS, UMASK, USER_ENV
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes, surely_differ
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import SPANK
@@ -23,6 +23,7 @@ MAX_VALUE_CHARS: Final = 8192
 VERSION: Final = "(Slurm)"  # ours, beside Slurm's own keys
 STATE: Final = "(state)"
 ASKED_NAME: Final = "(name)"  # as it was submitted, where its name has been changed since
+LEFT_OUT: Final = "(left out) "  # before the name of a variable that is not kept: its hash
 COMMENT: Final = "Comment"  # kept so that a copy has its user's
 FRESH: Final = "waiting"  # it has never had nodes: the figures are those that were asked for
 
@@ -95,7 +96,11 @@ _RULES: Final = {key: rule for key, rule, _ in ROWS}
 
 
 def shown_of(
-    job: Job, detail: Mapping[str, str], environment: Mapping[str, str] | None, version: str
+    job: Job,
+    detail: Mapping[str, str],
+    environment: Mapping[str, str] | None,
+    version: str,
+    hashes: ValueHashes = OF_THIS_PROCESS,
 ) -> dict[str, str]:
     """What must be found again in a copy, by Slurm's keys and by variables of the submission that slurmd reads. Of a
     plug-in's option a hash: it may be a secret."""
@@ -112,7 +117,7 @@ def shown_of(
     found[STATE] = FRESH if is_fresh and job.state is SlurmState.PENDING else SlurmState.RUNNING.value
     for name, given in (environment or {}).items():
         if name.startswith((SPANK, f"SLURM_SPANK_{SPANK}")):
-            found[name] = hashlib.sha256(given.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+            found[name] = hashes.of(name, given)
         elif _is_read_by_slurmd(name) and len(given) <= MAX_VALUE_CHARS and given.isprintable():
             found[name] = given
     return {key: given for key, given in found.items() if given}
@@ -133,14 +138,15 @@ def differences(
     keys |= hosts.keys()
     was_fresh = {before.get(STATE), copy.get(STATE)} == {FRESH} and not is_resized
     found = []
-    for key in sorted(keys - {VERSION, STATE, ASKED_NAME}):
+    for key in sorted(key for key in keys - {VERSION, STATE, ASKED_NAME} if not key.startswith(LEFT_OUT)):
         old, new, rule = before.get(key, ""), copy.get(key, ""), _RULES.get(key, Rule.SAME)
         if rule is Rule.HOSTS:
             if hosts_of(new) != hosts.get(key, frozenset()):
                 found.append(f"{key} is {_short(new)}, and should be {_short(','.join(sorted(hosts.get(key, ()))))}")
         elif rule is Rule.SAME or (rule is Rule.ASKED and was_fresh):
-            if SPANK in key and old != new:
-                found.append(f"{key.partition(SPANK)[2]}, an option of a SPANK plug-in, is not the same")
+            if SPANK in key:
+                if surely_differ(old, new):
+                    found.append(f"{key.partition(SPANK)[2]}, an option of a SPANK plug-in, is not the same")
             elif old != new:
                 found.append(f"{key} was {_short(old)}, and would be {_short(new)}")
     return tuple(dict.fromkeys(found))

@@ -30,7 +30,8 @@ from rekindle.slurm_agent.copies.capture import (
     script_of,
     submission_of,
 )
-from rekindle.slurm_agent.copies.compare import ASKED_NAME, COMMENT, differences, hosts_of, shown_of
+from rekindle.slurm_agent.copies.compare import ASKED_NAME, COMMENT, LEFT_OUT, differences, hosts_of, shown_of
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import script_file
 from rekindle.slurm_agent.reading import comment as comments
@@ -89,7 +90,13 @@ class CapturedSpec:
         return hashlib.sha256(body).hexdigest() if body is not None else None
 
 
-def capture_spec(reads: CopyReads, settings: Settings, job: Job, detail: Mapping[str, str]) -> CapturedSpec:
+def capture_spec(
+    reads: CopyReads,
+    settings: Settings,
+    job: Job,
+    detail: Mapping[str, str],
+    hashes: ValueHashes = OF_THIS_PROCESS,
+) -> CapturedSpec:
     """Capture a job; a copy's comment is made from `job.comment`.
 
     Raises: SlurmUnavailable; what else is missing is listed in `cannot`.
@@ -115,6 +122,7 @@ def capture_spec(reads: CopyReads, settings: Settings, job: Job, detail: Mapping
         arguments=how.arguments,
         line=how.line,
         version=settings.version,
+        hashes=hashes,
     )
 
 
@@ -127,6 +135,7 @@ def build_spec(
     arguments: tuple[str, ...] | None,
     line: str | None = None,
     version: str = "",
+    hashes: ValueHashes = OF_THIS_PROCESS,
 ) -> CapturedSpec:
     """The spec, from what could be read. line: of the submission. version: Slurm's. Pure."""
     cannot = _never_the_same(job, detail, environment)
@@ -145,6 +154,7 @@ def build_spec(
     )
     cannot += [why for is_missing, why in missing if is_missing]
     options = _options(job, detail, environment.kept or {}, own=own, line=given)
+    left_out = tuple(name for name in environment.left_out if len(name) <= 2000)
     spec = JobSpec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
@@ -154,9 +164,10 @@ def build_spec(
         environment={
             name: given for name, given in for_submission(environment.kept or {}).items() if name not in STALE
         },
-        left_out=tuple(name for name in environment.left_out if len(name) <= 2000),
+        left_out=left_out,
         dependency=plain_dependency(job.dependency),
-        shown=shown_of(job, detail, environment.all, version)
+        shown=shown_of(job, detail, environment.all, version, hashes)
+        | {f"{LEFT_OUT}{name}": hashes.of(name, (environment.all or {})[name]) for name in left_out}
         | {"Partition": options.get("partition") or ""}
         | _asked_name(job, own, given, environment.all or {}),
     )
@@ -342,7 +353,13 @@ def _environment(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[s
 
 
 def spec_differences(
-    spec: JobSpec, order: Order, copy: Job, detail: Mapping[str, str], environment: Captured, version: str
+    spec: JobSpec,
+    order: Order,
+    copy: Job,
+    detail: Mapping[str, str],
+    environment: Captured,
+    version: str,
+    hashes: ValueHashes = OF_THIS_PROCESS,
 ) -> tuple[str, ...]:
     """What of a copy is not as in its original, but for what the order changes; none: it is the same job. Pure."""
     if not spec.shown:
@@ -353,7 +370,7 @@ def spec_differences(
     excluded = excluded_by(spec, order)
     found = differences(
         spec.shown,
-        shown_of(copy, detail, environment.all, version),
+        shown_of(copy, detail, environment.all, version, hashes),
         hosts={"ReqNodeList": asked, "ExcNodeList": excluded},
         is_resized=order.nodes_max is not None and str(order.nodes_max) != spec.options.get("nodes"),
     )

@@ -12,6 +12,7 @@ from rekindle.protocol.cluster.orders import Order, Outcome, RunTie, Standing
 from rekindle.slurm_agent.base.ports import (
     NotProtected,
     OwnActions,
+    Repointed,
     Slurm,
     SlurmError,
     SlurmRefused,
@@ -169,7 +170,7 @@ class JobVerbs:
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
             raise OrderNotReady(f"job {doc.slurm_job} was put back into the queue and is not there yet")
-        note = f"{self._wait_again(doc.slurm_job)}{self._start(again, order)}"
+        note = f"{self._wait_again(order, doc.slurm_job)}{self._start(again, order)}"
         return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{note}")
 
     def submit(self, order_try: OrderTry) -> Result:
@@ -200,7 +201,7 @@ class JobVerbs:
         self._slurm.note(slurm_job, order)
         if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
             return taken_back
-        note = self._repoint(order, slurm_job)
+        note = f"{_secrets_word(self._slurm.other_secrets(slurm_job, spec))}{self._repoint(order, slurm_job)}"
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
     def _found(self, order_try: OrderTry, copy: AttemptDoc) -> Result:
@@ -404,10 +405,10 @@ class JobVerbs:
             )
         return None
 
-    def _wait_again(self, slurm_job: int) -> str:
+    def _wait_again(self, order: Order, slurm_job: int) -> str:
         """What waits for a job whose end could not satisfy it waits for its next start."""
         try:
-            moved = self._slurm.repoint(slurm_job, slurm_job)
+            moved = self._slurm.repoint(slurm_job, slurm_job, others=order.repoint_others)
         except SlurmError as err:
             return f"; jobs that wait for it could not be told to wait again: {err}"
         return _waiting_word(moved)
@@ -420,7 +421,7 @@ class JobVerbs:
         try:
             if isinstance(present(self._slurm, order), Result):
                 return ""  # another job has that number: what waits for it waits for that one
-            moved = self._slurm.repoint(old, new_job)
+            moved = self._slurm.repoint(old, new_job, others=order.repoint_others)
         except (UnknownJob, NotProtected, OrderNotReady):
             return ""
         except SlurmError as err:
@@ -428,8 +429,18 @@ class JobVerbs:
         return _waiting_word(moved)
 
 
-def _waiting_word(moved: Sequence[int]) -> str:
-    return f"; {len(moved)} jobs wait for it now: {', '.join(map(str, moved[:20]))}" if moved else ""
+def _secrets_word(names: Sequence[str]) -> str:
+    return f"; not with the value that the original had: {', '.join(names[:MAX_NAMED])}" if names else ""
+
+
+def _waiting_word(moved: Repointed) -> str:
+    said = (
+        (moved.changed, "{count} jobs wait for it now: {jobs}"),
+        (moved.left, "{count} jobs of other users, which wait for the start before, are left as they are: {jobs}"),
+    )
+    return "".join(
+        "; " + text.format(count=len(jobs), jobs=", ".join(map(str, jobs[:20]))) for jobs, text in said if jobs
+    )
 
 
 def _left_held(doc: AttemptDoc, who: str) -> Result:

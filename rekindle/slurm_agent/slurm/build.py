@@ -10,6 +10,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
+from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -32,6 +33,7 @@ def build(ground: AgentContext) -> Parts:
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
     files = UserFiles()
+    hashes = ValueHashes(ground.memory)
     rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
     joining = Joining(reads, rules)
     watch = Watch(
@@ -45,6 +47,7 @@ def build(ground: AgentContext) -> Parts:
         owners=owners,
         joining=joining,
         files=files,
+        hashes=hashes,
     )
     relay = MailboxRelay(
         cluster=ground.cluster,
@@ -71,6 +74,7 @@ def build(ground: AgentContext) -> Parts:
         spec=watch.spec,
         deliver=relay.deliver,
         files=files,
+        hashes=hashes,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay)
 

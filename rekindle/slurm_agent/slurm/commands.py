@@ -24,6 +24,7 @@ from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
 from rekindle.slurm_agent.base.ports import (
     NodeNow,
     NotProtected,
+    Repointed,
     Size,
     SlurmError,
     SlurmRefused,
@@ -32,6 +33,7 @@ from rekindle.slurm_agent.base.ports import (
 )
 from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.compare import hosts_of
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
@@ -54,7 +56,7 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
-from rekindle.slurm_agent.slurm.secret_variables import secrets_of
+from rekindle.slurm_agent.slurm.secret_variables import other_secrets, secrets_of
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
@@ -91,6 +93,7 @@ class Commands:
         deliver: Callable[[int], None] = lambda _: None,
         spec: Callable[[str], JobSpec | None] = lambda _: None,
         files: UserFiles | None = None,
+        hashes: ValueHashes = OF_THIS_PROCESS,
     ) -> None:
         self._files = files or UserFiles()
         self._siblings = Siblings(
@@ -103,6 +106,7 @@ class Commands:
             files=self._files,
         )
         self._rehearsals = Rehearsals(runner=runner, jobs=followed, spec=spec, prepared=self._prepared, now=now)
+        self._hashes = hashes
         self._deliver = deliver
         self._cluster = cluster
         self._runner = runner
@@ -347,7 +351,12 @@ class Commands:
         spec, order = self._there(spec, order)
         settings = self._settings()
         environment = environment_of(settings.state_location, slurm_job)
-        return spec_differences(spec, order, copy, self._reads.detail(copy), environment, settings.version)
+        detail = self._reads.detail(copy)
+        return spec_differences(spec, order, copy, detail, environment, settings.version, self._hashes)
+
+    def other_secrets(self, slurm_job: int, spec: JobSpec) -> tuple[str, ...]:
+        environment = environment_of(self._settings().state_location, slurm_job)
+        return other_secrets(spec, environment.all or {}, self._hashes)
 
     def _old(self, spec: JobSpec, order: Order) -> int | None:
         """The old job, if slurmctld still knows it: no other's secrets are handed over."""
@@ -382,18 +391,21 @@ class Commands:
         if owner != spec.user:
             raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
 
-    def repoint(self, slurm_job: int, new_job: int) -> tuple[int, ...]:
+    def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:
         """What Slurm has canceled because its dependency can never be satisfied (`--kill-on-invalid-dep`) is put back
         into the queue for it."""
-        changed = []
+        changed, left = [], []
         jobs = self._reads.jobs()
         owner = next((job.user for job in jobs if job.job == _job(new_job)), "")
         for job in jobs:
             expression = repointed(job.dependency, _job(slurm_job), new_job)
-            if expression is None or job.job == new_job or not job.user == owner != "":
+            if expression is None or job.job == new_job:
                 continue
             was_killed = job.state is SlurmState.CANCELLED and self._was_killed_for_its_dependency(job)
             if not was_killed and job.state is not SlurmState.PENDING:
+                continue
+            if not others and not job.user == owner != "":
+                left.append(job.job)
                 continue
             if was_killed:
                 self.requeue_hold(job.job)  # not held, it would be canceled again before it is changed
@@ -401,7 +413,7 @@ class Commands:
             if was_killed:
                 self.release_unprotected(job.job)
             changed.append(job.job)
-        return tuple(changed)
+        return Repointed(changed=tuple(changed), left=tuple(left))
 
     def _was_killed_for_its_dependency(self, job: Job) -> bool:
         """Slurm has canceled it, not its user: one that waits in vain without that option stays in the queue."""

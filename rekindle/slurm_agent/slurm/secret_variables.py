@@ -7,6 +7,8 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.copies.compare import LEFT_OUT
+from rekindle.slurm_agent.copies.hashes import ValueHashes, surely_differ
 from rekindle.slurm_agent.copies.spec import ids_of
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
@@ -39,6 +41,13 @@ def secrets_of(spec: JobSpec, whole: Mapping[str, str] | None, files: UserFiles)
         text = f"sbatch: the secrets {', '.join(lost)} of the submission are not kept, and cannot be read any more"
         raise SlurmRefused(f"{text[:400]}: give {KEY}=FILE or {KEY}={WITHOUT} in the comment")
     return {name: found[name] for name in spec.left_out}
+
+
+def other_secrets(spec: JobSpec, copy: Mapping[str, str], hashes: ValueHashes) -> tuple[str, ...]:
+    """The variables that the spec leaves out and that have another value in the copy's environment. Pure."""
+    there = {name: hashes.of(name, copy[name]) for name in spec.left_out if name in copy}
+    before = {name: spec.shown.get(f"{LEFT_OUT}{name}") or given for name, given in there.items()}
+    return tuple(name for name, given in there.items() if surely_differ(before[name], given))
 
 
 def _of_file(path: str, spec: JobSpec, files: UserFiles) -> Mapping[str, str]:

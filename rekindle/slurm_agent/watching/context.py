@@ -9,6 +9,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
+from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -37,6 +38,7 @@ class LookInputs:
     joining: Joining
     protection: Protection
     files: UserFiles
+    hashes: ValueHashes
 
 
 @dataclass(slots=True, kw_only=True)

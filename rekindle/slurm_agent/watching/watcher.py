@@ -23,6 +23,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, 
 from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading import text
@@ -66,6 +67,7 @@ class Watch:
         owners: Owners,
         joining: Joining | None = None,
         files: UserFiles | None = None,
+        hashes: ValueHashes = OF_THIS_PROCESS,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
@@ -85,6 +87,7 @@ class Watch:
             joining=joining,
             protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
             files=files or UserFiles(),
+            hashes=hashes,
         )
         self._followed_jobs = followed_jobs
         self._settings: tuple[datetime, Settings] | None = None

@@ -184,7 +184,7 @@ def verify_exclusion_lifted(context: RuleContext) -> Decision | None:
 
 @rule("verify.smaller", "verify.smaller_again", "verify.smaller_refused")
 def verify_smaller(context: RuleContext) -> Decision | None:
-    """It waits for nodes for `resubmission.smaller_after_s`: reduced once, if its policy and script allow it."""
+    """It waits for nodes for half of `timing.start_limit_s`: reduced once, if its policy and script allow it."""
     return order_smaller_start(context, context.attempt_seen)
 
 

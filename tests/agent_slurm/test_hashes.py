@@ -1,0 +1,46 @@
+"""Secrets are compared by a keyed hash: the key stays on the head node, and what is published tells nobody a value."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+from rekindle.protocol.cluster.documents import JobSpec
+from rekindle.slurm_agent.copies.hashes import KEPT_AS, ValueHashes, surely_differ
+from tests.agent_slurm.conftest import Head
+from tests.agent_slurm.test_submit import ME
+
+
+def environment(head: Head, job: int, **variables: str) -> None:
+    folder = head.fake.folder / "state" / f"hash.{job % 10}" / f"job.{job}"
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs = [f"{name}={given}".encode() + b"\0" for name, given in variables.items()]
+    (folder / "environment").write_bytes(struct.pack("<I", len(pairs)) + b"".join(pairs))
+
+
+def test_a_secret_is_published_by_its_keyed_hash_alone_and_another_value_is_told(head: Head) -> None:
+    environment(head, 7, HF_TOKEN="hf_1", PATH="/bin", _SLURM_SPANK_OPTION_pyxis_container_image="img")
+    head.fake.jobs([{"JobID": "7", "UserName": ME, "Comment": "rekindle", "Command": "(null)"}])
+    head.look()
+    [spec] = [JobSpec.from_json(raw) for key, raw in head.board.items() if "/specs/" in key]
+    assert spec.left_out == ("HF_TOKEN",)
+    published = b"".join(head.board.values())
+    key = head.memory.items(KEPT_AS)[KEPT_AS]
+    assert key not in published
+    for given in ("hf_1", "img"):
+        assert hashlib.sha256(given.encode()).hexdigest()[:16].encode() not in published
+    assert b"hf_1" not in published
+    for given, told in (("hf_1", ()), ("hf_2", ("HF_TOKEN",))):
+        environment(head, 8, HF_TOKEN=given)
+        assert head.commands.other_secrets(8, spec) == told
+    head.start()
+    assert head.commands.other_secrets(8, spec) == ("HF_TOKEN",), "the key is the same after a restart"
+
+
+def test_another_head_nodes_hash_is_no_difference() -> None:
+    ours, theirs = ValueHashes(), ValueHashes()
+    assert ours.of("A", "x") != theirs.of("A", "x")
+    assert not surely_differ(ours.of("A", "x"), theirs.of("A", "y"))
+    assert surely_differ(ours.of("A", "x"), ours.of("A", "y"))
+    assert ours.of("A", "x") != ours.of("B", "x")
+    assert surely_differ(ours.of("A", "x"), "")
