@@ -22,6 +22,7 @@ from chalicelib.domain.model.action import (
 )
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import Submission
@@ -283,6 +284,37 @@ def test_a_chain_s_next_link_and_our_new_start_never_train_in_one_mailbox(w: Slu
     assert any(f"{link.attempt} trains in the same mailbox" in notice.text for notice in w.announcer.notices)
 
 
+def link_of(w: SlurmWorld, job: Job) -> NextLink | None:
+    return next_link(
+        job,
+        f"{w.job_id}.r1",
+        after=w.job_id,
+        registry=w.registry,
+        scheduler=w.slurm,
+        mailbox=w.mailbox,
+        now=w.clock.now(),
+    )
+
+
+def test_a_mailbox_that_only_the_monitor_names_is_the_runs_all_the_same(w: SlurmWorld) -> None:
+    """`rekindle.start(mailbox=...)`: neither the job's comment nor its environment says it."""
+    link = w.model.submit(mailbox="s3://box/lm")
+    w.tick(600)
+    w.head.publish()
+    found = w.slurm.find(link.attempt)
+    assert found is not None
+    w.intake.register(found)
+    w.crash()
+    job = replace(w.registry.get(w.job_id), mailbox="")
+    w.mailbox.heartbeats[w.job_id] = replace(w.slurm.describe(w.job_id), heartbeat_at=w.clock.now())
+    w.mailbox.roots[w.job_id] = "s3://box/another"
+    assert link_of(w, job) is None
+    w.mailbox.roots[w.job_id] = "s3://box/lm"
+    named = link_of(w, job)
+    assert named is not None
+    assert named.name == link.attempt
+
+
 def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
     link = w.model.submit(mailbox="s3://box/lm", wants=9)
     w.head.publish()
@@ -296,9 +328,7 @@ def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
     job = w.registry.get(w.job_id)
 
     def asked() -> NextLink | None:
-        return next_link(
-            job, f"{w.job_id}.r1", after=w.job_id, registry=w.registry, scheduler=w.slurm, now=w.clock.now()
-        )
+        return link_of(w, job)
 
     with pytest.raises(DependencyUnavailable):
         asked()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,9 @@ import pytest
 
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
+from rekindle import monitor
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Verb
+from rekindle.protocol.mailbox import heartbeat_key
 from tests.slurm.head import Head, bucket, saved, until
 
 pytestmark = pytest.mark.versions
@@ -41,6 +44,13 @@ class Way:
 
 OTHER = "sleep 601"
 KILLED = ("--requeue", "--kill-on-invalid-dep=yes")
+# Its mailbox stands in its Python alone.
+MONITORED = f"""mkdir -p {{{{box}}}}-2
+PYTHONPATH={Path(monitor.__file__).parents[2]} {sys.executable} -c "import time, rekindle.monitor
+with rekindle.monitor.start({{how}}) as monitor:
+    for step in range(3000):
+        monitor.step(step, loss=1.0); time.sleep(0.2)"
+"""
 WAYS: Mapping[str, Way] = {
     "mailbox": Way(tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}", script=OTHER),
     "a slash at its end": Way(
@@ -90,7 +100,13 @@ WAYS: Mapping[str, Way] = {
     "afternotok": Way(tie=RunTie.CHAIN, options=("--dependency=afternotok:{a}",), script=OTHER),
     "singleton": Way(tie=RunTie.CHAIN, options=("--dependency=singleton",), script=OTHER),
     "submitted within it": Way(tie=RunTie.CHAIN, environ=({}, {"SLURM_JOB_ID": "{a}"}), script=OTHER),
+    "its monitor's own word": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", script=MONITORED.format(how="mailbox='{box}'")
+    ),
     # ---- other runs
+    "its monitor's word of another": Way(
+        tie=None, first="rekindle,mailbox={box}", script=MONITORED.format(how="mailbox='{box}-2'")
+    ),
     "another mailbox": Way(tie=None, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}2"),
     "other arguments": Way(tie=None, words=("--lr", "3")),
     "another value of what the script uses": Way(tie=None, environ=({"LR": "1"}, {"LR": "2"})),
@@ -188,6 +204,9 @@ def test_nothing_is_started_beside_a_run_however_it_is_named(head: Head, tmp_pat
         if not chained:
             lab.wait(lambda name=name: lab.job_state(first[name]) == "FAILED", f"{name} to fail")  # type: ignore[misc]
             second[name] = submit()
+        if "monitor.start" in way.script:
+            heard = heartbeat_key(f"slurm.lab.{second[name]}")
+            lab.wait(lambda n=n, heard=heard: list(tmp_path.glob(f"box{n}*/{heard}")), f"{name}: its monitor")  # type: ignore[misc]
         for key, said in way.update.items():
             lab.run("scontrol", "update", f"jobid={second[name]}", f"{key}={fill(said)}")
     until(lambda: all(has_failed(head, job) for job in first.values()), "their failures", head.look)

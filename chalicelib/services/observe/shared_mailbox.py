@@ -10,7 +10,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.ports.jobs import JobRegistry
-from chalicelib.ports.platforms import Scheduler
+from chalicelib.ports.platforms import Mailbox, Scheduler
 
 # A queue looks at dependencies in its next pass only, a minute later at most.
 LINK_SETTLES: Final = timedelta(minutes=2)
@@ -27,21 +27,25 @@ class NextLink:
 
 
 def next_link(
-    job: Job, name: str, *, after: str, registry: JobRegistry, scheduler: Scheduler, now: datetime
+    job: Job, name: str, *, after: str, registry: JobRegistry, scheduler: Scheduler, mailbox: Mailbox, now: datetime
 ) -> NextLink | None:
     """The attempt of another Job that trains, or is about to, in the mailbox that `job` would start in as `name`,
     where `after` was the Job's newest attempt.
 
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
-    Job of the same mailbox.
+    Job of the same mailbox; for a Job whose mailbox only its script's Python names, one listing for each other Job of
+    its cluster, in whose mailbox its monitor may have written.
 
     Raises: Retryable, also while `after` has just ended and the platform does not show yet whether a link begins.
     """
-    if not scheduler.platform.holds_own_queue or not job.mailbox:
+    if not scheduler.platform.holds_own_queue:
         return None
-    others = [
-        other for other in registry.active() if other.job_id != job.job_id and other.place.mailbox == job.place.mailbox
-    ]
+    others = [other for other in registry.active() if other.job_id != job.job_id]
+    if job.mailbox:
+        others = [other for other in others if other.place.mailbox == job.place.mailbox]
+    else:
+        own = {after, job.current_attempt}
+        others = [other for other in others if other.cluster == job.cluster and own & {*mailbox.heartbeat_times(other)}]
     if not others:
         return None
     ours = scheduler.describe(name)

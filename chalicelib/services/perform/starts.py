@@ -47,6 +47,7 @@ class AttemptStarter:
             after=action.clone_of,
             registry=self.registry,
             scheduler=self.scheduler.of(job.platform),
+            mailbox=self.mailbox,
             now=now,
         )
         if other is not None and other.takes_over:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec
-from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.names import first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import RunTie, Sibling
+from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import environment_of, script_of, submission_of
 from rekindle.slurm_agent.copies.reads import CopyReads
@@ -19,7 +20,7 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.nodes import Settings
-from rekindle.slurm_agent.reading.run_identity import RunFacts, same_run, standing
+from rekindle.slurm_agent.reading.run_identity import RunFacts, RunIdentity, same_run, standing
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
 from rekindle.slurm_agent.watching.owners import Owners
@@ -56,9 +57,34 @@ class Siblings:
         for job in alive:
             stands = standing(facts[job.job], known)
             tie = same_run(ours, facts[job.job], resolved) if stands is not None else None
+            if stands is not None and tie is None and self._is_heard_there(ours, facts[job.job], old, job, resolved):
+                tie = RunTie.MAILBOX
             if stands is not None and tie is not None:
                 found.append(Sibling(slurm_job=job.job, standing=stands, tie=tie, attempt=self._attempt(job)))
         return min(found, key=lambda other: (other.tie is RunTie.UNSURE, other.standing, other.slurm_job), default=None)
+
+    def _is_heard_there(
+        self, ours: RunFacts, theirs: RunFacts, old: AttemptDoc, job: Job, resolved: Callable[[str], str]
+    ) -> bool:
+        """One of them names no mailbox but in its script's Python, and its monitor has written to the other's.
+
+        Only of a shared path; what lies in S3 the service lists. Raises: SlurmUnavailable where that hangs.
+        """
+        named, others = (RunIdentity.of(facts, resolved).mailboxes for facts in (ours, theirs))
+        if bool(named) is bool(others):
+            return False
+        attempt = old.attempt if others else self._attempt(job) or _plain_name(self.cluster, job)
+        places = (Place.parse(box) for box in named | others)
+        paths = [place.join(heartbeat_key(attempt)).path for place in places if place.bucket is None]
+        return any(self._is_there(old.attempt, path, job) for path in paths)
+
+    def _is_there(self, whose: str, path: str, of_user: Job) -> bool:
+        try:
+            return self.files.read(whose, path, MAX_MESSAGE_BYTES, of_user.uid, of_user.gid) is not None
+        except Hangs as err:
+            raise SlurmUnavailable(f"whether another start of the run lives: {err}"[:300]) from err
+        except OSError:
+            return False
 
     def _details(self, jobs: Collection[Job]) -> Mapping[int, Mapping[str, str]]:
         """What cannot be read of one job counts as nothing said there. Raises: SlurmUnavailable."""
@@ -160,6 +186,10 @@ def _after_the_script(job: Job, line: str) -> tuple[str, ...] | None:
     words = line.split()
     named = [n for n, word in enumerate(words) if word.rpartition("/")[2] == job.command.rpartition("/")[2]]
     return tuple(words[named[-1] + 1 :]) if named else None
+
+
+def _plain_name(cluster: str, job: Job) -> str:
+    return first_attempt(cluster, job.job).restarted(job.restart).name
 
 
 def _may_run(job: Job) -> bool:
