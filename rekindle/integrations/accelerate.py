@@ -11,6 +11,7 @@ from typing import Any
 
 from accelerate import skip_first_batches
 
+from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.losses import learning_rate
 from rekindle.integrations.rng import quietly, tell_of_draws
@@ -101,7 +102,8 @@ class Rekindle(MonitorDriver):
         before = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False  # it would ignore `path`
         try:
-            with self._sharded():
+            engine = getattr(self._accelerator.deepspeed_engine_wrapped, "engine", None)
+            with self._sharded(), kept_writes(engine, self._together):
                 self._accelerator.save_state(os.fspath(path))
         finally:
             project.automatic_checkpoint_naming, project.iteration = before

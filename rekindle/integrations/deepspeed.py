@@ -6,7 +6,8 @@ DeepSpeed itself is not imported: the engine is all that is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,24 @@ class KeptWrites:
         self._together.keep(self.inner.makedirs, path, exist_ok=exist_ok)
 
     def save(self, state_dict: Any, path: str) -> None:
-        self._together.keep(self.inner.save, state_dict, path)
+        self._together.keep(self.inner.save, state_dict, path, frees=Path(path))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+@contextmanager
+def kept_writes(engine: Any, together: RankCoordinator) -> Iterator[None]:
+    """Around a save of DeepSpeed's. Changes nothing of an object that is no engine."""
+    writer = getattr(engine, "checkpoint_engine", None)
+    if writer is None:
+        yield
+        return
+    engine.checkpoint_engine = KeptWrites(writer, together)
+    try:
+        yield
+    finally:
+        engine.checkpoint_engine = writer
 
 
 class Rekindle(MonitorDriver):
@@ -88,17 +103,14 @@ class Rekindle(MonitorDriver):
     def _write(self, path: Path, step: int) -> None:
         self._together.keep(save_rng, path)  # DeepSpeed keeps no random generators
         ours = {"step": step, "names": list(self.client_state)}
-        writer = self._engine.checkpoint_engine
-        self._engine.checkpoint_engine = KeptWrites(writer, self._together)
-        try:
+        with kept_writes(self._engine, self._together):
             self._engine.save_checkpoint(
                 os.fspath(path.parent),
                 tag=path.name,
                 client_state={**self.client_state, CLIENT_KEY: ours},
                 save_latest=False,
             )
-        finally:
-            self._engine.checkpoint_engine = writer
+        writer = self._engine.checkpoint_engine
         if writer.is_decoupled() and (pending := writer.get_commit_info()) is not None:
             writer.commit(pending)  # it writes in another process until it is asked
 

@@ -7,14 +7,17 @@ A step (see `rekindle.integrations`) is a global step of the Trainer. Steps in a
 from __future__ import annotations
 
 import weakref
-from contextlib import suppress
-from functools import wraps
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import transformers.trainer as hf_trainer
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
+from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.guarded import WatchingCallback, guarded, resume_path
 from rekindle.integrations.hf_windows import Windows
 from rekindle.integrations.local import LocalWatch
@@ -80,7 +83,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
     def _started(self) -> Monitor:
         """The monitor; started at the first need, which is the same on all ranks."""
         if self._plan is None:
-            self._plan = self.monitor = start(save=self._save, **self._more)
+            self._plan = self.monitor = start(save=self._emergency, **self._more)
             self._watch = LocalWatch(self._plan)
         return self._plan
 
@@ -233,7 +236,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         elif control.should_save:
             self._enter("saving")
 
-    def _save(self, step: int, kind: str) -> Any:  # noqa: ARG002 - a save function's arguments
+    def _emergency(self, step: int, kind: str) -> Any:  # noqa: ARG002 - a save function's arguments
         """All ranks are in `on_step_end` of the same step, and the Trainer's state is that after it."""
         args, state, trainer = self._args, self._state, self._trainer
         if state is None or state.is_hyper_param_search:
@@ -246,10 +249,13 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
             return LATER
         self._make_whole()
         try:
-            with self._together.in_place(folder, is_writer=args.should_save):
+            with self._together.in_place(folder, is_writer=args.should_save), self._kept(trainer, folder) as removals:
                 trainer._save_checkpoint(trainer.model, None)
         finally:
             self._restore()
+        for remove_older in removals:
+            with suppress(OSError):
+                remove_older()
         self._made, self._is_telling = folder, True
         try:  # some scripts complete a checkpoint in a callback of their own
             trainer.callback_handler.call_event("on_save", args, state, self._control)
@@ -260,6 +266,33 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         finally:
             self._is_telling = False
         return folder
+
+    @contextmanager
+    def _kept(self, trainer: Any, folder: Path) -> Iterator[list[Callable[[], None]]]:
+        """Around the Trainer's save: what a rank writes before it meets the others fails at the save's end only.
+
+        Of whatever state dicts: each of these gathers first, with all ranks, and writes then. Gives what is to be
+        called once the save is whole: it removes older ones.
+        """
+        keep, removals = partial(self._together.keep, frees=folder), list[Callable[[], None]]()
+        own = vars(trainer).get("_save")
+        model, optimizer, rotate = (
+            hf_trainer.save_fsdp_model,
+            hf_trainer.save_fsdp_optimizer,
+            hf_trainer.rotate_checkpoints,
+        )
+        trainer._save = partial(keep, trainer._save)
+        hf_trainer.save_fsdp_model, hf_trainer.save_fsdp_optimizer = partial(keep, model), partial(keep, optimizer)
+        hf_trainer.rotate_checkpoints = lambda *args, **kwargs: removals.append(partial(rotate, *args, **kwargs))
+        try:
+            with kept_writes(trainer.model_wrapped, self._together):
+                yield removals
+        finally:
+            hf_trainer.save_fsdp_model, hf_trainer.save_fsdp_optimizer = model, optimizer
+            hf_trainer.rotate_checkpoints = rotate
+            del trainer._save
+            if own is not None:
+                trainer._save = own
 
     def _make_whole(self) -> None:
         """Until `_restore`: a save holds all that a run resumes from, and goes nowhere else."""

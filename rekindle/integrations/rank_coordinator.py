@@ -4,8 +4,8 @@ A framework's save is a sequence of collectives with each rank's own writes betw
 middle takes its rank out of the sequence, and the others wait in the next collective until the group's timeout, half
 an hour by default. So the ranks agree before: each writes a little where the save goes to, and looks whether there is
 space for as much as the last save took. A write that fails after that, in the middle, is kept until the save's end
-where the framework lets its writer be wrapped (`RankCoordinator.keep`). Elsewhere the others cannot be called back:
-where they do not come out, that rank ends its process with the reason.
+(`RankCoordinator.keep`). After any other error there the others cannot be called back: where they do not come out, that
+rank ends its process with the reason.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RankCoordinator:
             failure = err
         finally:
             self._is_saving = False
-        has_left, failure = failure is not None, failure or self._kept
+        has_left, failure = failure is not None, self._kept or failure  # the first: what was kept led to the other
         self._kept = None
         why = all_done(None if failure is None else _told(failure))
         if why is None:
@@ -91,14 +91,22 @@ class RankCoordinator:
             ) from failure
         self._raise(why, failure)
 
-    def keep(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """`call`, a write after which this rank meets the others: in a save its failure is raised at the end only."""
+    def keep(self, call: Callable[..., Any], *args: Any, frees: Path | None = None, **kwargs: Any) -> None:
+        """`call`, a write after which this rank meets the others: in a save its failure is raised at the end only.
+
+        frees: a file, or a folder whose files, which are then removed: the framework's further small ones, such as a
+        note of its newest checkpoint, need a little room on a disk that is full.
+        """
         try:
             call(*args, **kwargs)
         except BaseException as err:
             if must_pass(err) or not self._is_saving:
                 raise
             self._kept = self._kept or err
+            with suppress(OSError):
+                for path in () if frees is None else [frees, *frees.glob("*")]:
+                    if path.is_file():
+                        path.unlink()
 
     def _raise(self, why: str, failure: BaseException | None) -> None:
         if failure is not None and rank_and_world()[1] == 1:

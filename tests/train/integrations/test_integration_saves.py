@@ -70,6 +70,28 @@ def test_a_disk_that_fills_in_the_middle_of_an_emergency_save_does_not_end_the_r
     assert leftovers(attempt) == []
 
 
+# Where the ranks meet in the middle of what another framework within this one writes.
+SHORT = [("hf", 0, {"fsdp": "FULL_STATE_DICT"})]
+LONG = [("hf", 0, {"fsdp": "SHARDED_STATE_DICT"}), ("hf", 1, {"fsdp": "SHARDED_STATE_DICT"}), ("hf", 0, {"zero": 2}),
+        ("hf", 1, {"zero": 2}), ("accelerate", 0, {"zero": 2}), ("accelerate", 1, {"zero": 2})]  # fmt: skip
+WITHIN = [*SHORT, *(pytest.param(*row, marks=pytest.mark.long) for row in LONG)]
+
+
+@pytest.mark.parametrize(("framework", "rank", "within"), WITHIN)
+def test_a_disk_that_fills_in_the_middle_of_a_save_of_two_frameworks_does_not_end_the_run(
+    framework: str, rank: int, within: dict[str, Any], launch: Launcher
+) -> None:
+    steps, more = 40, {"width": 1024, **within}
+    undisturbed = launch.undisturbed(framework, world=2, steps=steps, **more)
+    full = {"full": [rank, 2, steps], "full_kb": 100}
+    attempt = launch(framework, "full", world=2, steps=steps, pace_s=0.2, saves=False, **full, **more)
+    assert attempt.ask().outcome is ReplyOutcome.CANNOT
+    attempt.hurry()
+    assert attempt.ended() == undisturbed
+    assert attempt.manifests(SaveKind.EMERGENCY) == {}
+    assert leftovers(attempt) == []
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
 def test_a_disk_that_fills_in_the_middle_of_a_save_under_fsdp_does_not_end_the_run(

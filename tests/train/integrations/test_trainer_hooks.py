@@ -38,7 +38,7 @@ def asked_for_a_checkpoint(home: Path, trainer: Any) -> CheckpointReply:
 
     request = CheckpointRequest(request_id="please", job_id="job", attempt="run-1", deadline_s=3600.0, reason="a test")
     answer, path = home / reply_key("please"), home / request_key("please")
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(request.to_json())
     trainer.add_callback(EndsWhenAnswered())
     trainer.train()
@@ -64,6 +64,36 @@ def test_public_hooks_alone_make_a_whole_checkpoint_and_one_warning_says_what_is
     assert {"optimizer.pt", "trainer_state.json", "rng_state.pth"} <= {item.path for item in manifest.files}
     assert (trainer.args.save_only_model, trainer.args.push_to_hub) == (True, False)
     assert [record.message for record in caplog.records if "ends the run" in record.message] != []
+
+
+def test_a_save_that_fails_removes_no_older_checkpoint_and_one_that_is_whole_keeps_the_limit(home: Path) -> None:
+    from transformers import trainer as module
+
+    from rekindle.integrations.hf import RekindleCallback
+
+    class Full(module.Trainer):
+        is_full = True
+
+        def _save(self, *args: Any, **kwargs: Any) -> None:
+            if self.is_full:
+                raise OSError("no space left")
+            super()._save(*args, **kwargs)
+
+    callback = RekindleCallback()
+    trainer = trainer_of(home, [callback], Full, max_steps=1_000_000, save_strategy="no", save_total_limit=1)
+    (home / "checkpoints" / "checkpoint-0").mkdir(parents=True)
+    before = module.save_fsdp_model, module.save_fsdp_optimizer, module.rotate_checkpoints
+    reply = asked_for_a_checkpoint(home, trainer)
+    assert reply.outcome is ReplyOutcome.CANNOT
+    assert "no space left" in reply.why
+    assert [path.name for path in (home / "checkpoints").iterdir()] == ["checkpoint-0"]
+    assert (module.save_fsdp_model, module.save_fsdp_optimizer, module.rotate_checkpoints) == before
+    trainer.is_full = False
+    (home / request_key("please")).unlink()
+    (home / reply_key("please")).unlink()
+    assert asked_for_a_checkpoint(home, trainer).outcome is ReplyOutcome.SAVED
+    [kept] = (home / "checkpoints").iterdir()
+    assert kept.name != "checkpoint-0"
 
 
 def test_a_second_train_is_watched_like_the_first(home: Path) -> None:

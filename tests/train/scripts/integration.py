@@ -3,9 +3,9 @@
 SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
 accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above full_kb,
 until `hurry` too); width (of the network); catches (whether the script catches what its own saves raise); odd
-(DeepSpeed: a rank whose state cannot be saved); fsdp (Accelerate: the type of its state dicts); saves (Lightning:
-whether there is a ModelCheckpoint); attaches (the Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond
-it fails as on a full disk.
+(DeepSpeed: a rank whose state cannot be saved); fsdp (Accelerate, the Trainer: the type of its state dicts); zero
+(DeepSpeed's stage, within those two as well); saves (Lightning: whether there is a ModelCheckpoint); attaches (the
+Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
 
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
@@ -99,15 +99,36 @@ def shard(accelerator: Any, state_dict_type: str) -> None:
     )
     accelerator.state.distributed_type = DistributedType.FSDP
     Accelerator.distributed_type = property(lambda _: DistributedType.FSDP)  # type: ignore[assignment]
+    Accelerator.is_fsdp2 = property(lambda _: True)  # type: ignore[assignment]
+
+
+def zero() -> dict[str, Any]:
+    """DeepSpeed's configuration."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    return {
+        "train_micro_batch_size_per_gpu": 8,
+        "gradient_accumulation_steps": ACCUMULATE,
+        "zero_optimization": {
+            "stage": int(SPEC.get("zero", 2)),
+            "reduce_bucket_size": 100_000,
+            "allgather_bucket_size": 100_000,
+        },
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
 
 
 def accelerate() -> None:
-    from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate import Accelerator, DataLoaderConfiguration, DeepSpeedPlugin
 
     from rekindle.integrations.accelerate import Rekindle
 
     config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
-    accelerator = Accelerator(cpu=True, dataloader_config=config, gradient_accumulation_steps=ACCUMULATE)
+    engine = {"deepspeed_plugin": DeepSpeedPlugin(hf_ds_config=zero())} if SPEC.get("zero") else {}
+    where: dict[str, Any] = engine or {"cpu": True}
+    accelerator = Accelerator(dataloader_config=config, gradient_accumulation_steps=ACCUMULATE, **where)
     if SPEC.get("fsdp"):
         shard(accelerator, SPEC["fsdp"])
     model = network()
@@ -141,23 +162,11 @@ def deepspeed() -> None:
     from rekindle.integrations.deepspeed import Rekindle
     from rekindle.integrations.sampler import ResumableSampler
 
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     net = network()
     torch.manual_seed(1000 + dist.get_rank())
-    config = {
-        "train_micro_batch_size_per_gpu": 8,
-        "gradient_accumulation_steps": ACCUMULATE,
-        "zero_optimization": {
-            "stage": int(SPEC.get("zero", 2)),
-            "reduce_bucket_size": 100_000,
-            "allgather_bucket_size": 100_000,
-        },
-        "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,
-    }
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=config)
+    engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=zero())
     run = Rekindle(engine, FOLDER)
     if SPEC.get("odd") == RANK:
         run.client_state["checkpoint_parallel_dimensions"] = 1  # DeepSpeed's own key: it raises in the middle of a save
@@ -200,7 +209,8 @@ def hf() -> None:
             note("on_save", step=state.global_step)
 
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=64, n_positions=16, n_embd=32, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    size = {"vocab_size": 64, "n_positions": 16, "n_embd": WIDTH // 4, "n_layer": 1, "n_head": 2}
+    config = GPT2Config(**size, bos_token_id=0, eos_token_id=0)
     model = GPT2LMHeadModel(config)
     arguments = TrainingArguments(
         output_dir=str(FOLDER),
@@ -210,11 +220,12 @@ def hf() -> None:
         gradient_accumulation_steps=ACCUMULATE,
         per_device_train_batch_size=8,
         learning_rate=3e-3,
-        use_cpu=True,
+        use_cpu=not SPEC.get("zero"),  # with it, DeepSpeed is left out
         seed=0,
         report_to="none",
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
+        **({"deepspeed": zero()} if SPEC.get("zero") else {}),
         **SPEC.get("arguments", {}),
     )
     callback = RekindleCallback()
@@ -222,6 +233,9 @@ def hf() -> None:
     trainer = Trainer(
         model=model, args=arguments, train_dataset=Sequences(), eval_dataset=Sequences(), callbacks=callbacks
     )
+    if SPEC.get("fsdp"):
+        shard(trainer.accelerator, SPEC["fsdp"])
+        trainer.is_fsdp_enabled = True
     if SPEC.get("attaches", True):
         callback.attach(trainer)
     try:
