@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RUNS = 5
@@ -67,8 +69,22 @@ steps(2501, 20, 0.01)
 monitor.finish()
 print(json.dumps(found))
 """
+LOADED = """
+import json, os, sys, tempfile
+os.environ.update(REKINDLE_JOB_ID="bench", REKINDLE_METRICS="off", REKINDLE_MAILBOX=tempfile.mkdtemp())
+import rekindle.monitor as rekindle
+monitor = rekindle.start(save=lambda step, kind: None)
+assert not monitor.is_silent
+loaded = [module.__file__ for name, module in sys.modules.items() if name.startswith("rekindle.monitor")]
+print(json.dumps(sum(len(open(path).read().splitlines()) for path in loaded)))
+monitor.finish("measured", 0.0)
+"""
+RANKS = {"alone": (0, 1), "first": (0, 2), "other": (1, 2)}  # rank, world size
 ROWS = {
     "lines": "lines of rekindle/monitor",
+    "alone": "of them in the process of a run of one rank",
+    "first": "in rank 0 of several",
+    "other": "in another rank",
     "integrations": "lines of rekindle/integrations",
     "ctypes": "modules that import ctypes",
     "keywords": "arguments of start()",
@@ -84,20 +100,24 @@ ROWS = {
 
 def measure(tree: Path) -> dict[str, float]:
     """Where times are measured, the least of some runs: the rest is other processes' work."""
-    runs = []
-    for _ in range(RUNS):
-        done = subprocess.run([sys.executable, "-c", PROBE], cwd=tree, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise RuntimeError(done.stderr[-2000:])
-        runs.append(json.loads(done.stdout))
+    runs = [_played(PROBE, tree) for _ in range(RUNS)]
     monitor, integrations = (list((tree / "rekindle" / part).rglob("*.py")) for part in ("monitor", "integrations"))
     texts = [path.read_text() for path in (*monitor, *integrations)]
     return {
         "lines": sum(len(path.read_text().splitlines()) for path in monitor),
         "integrations": sum(len(path.read_text().splitlines()) for path in integrations),
         "ctypes": sum("import ctypes" in text for text in texts),
+        **{name: _played(LOADED, tree, RANK=str(rank), WORLD_SIZE=str(size)) for name, (rank, size) in RANKS.items()},
         **{name: min(run[name] for run in runs) for name in runs[0]},
     }
+
+
+def _played(script: str, tree: Path, **env: str) -> Any:
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=tree, env=os.environ | env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout)
 
 
 def tree_of(commit: str, folder: Path) -> Path:

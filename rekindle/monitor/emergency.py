@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.link import ServiceLink
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
@@ -21,6 +21,9 @@ from rekindle.monitor.saving.rank_files import PartFiles, Told
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
 from rekindle.protocol.signals import EventType
+
+if TYPE_CHECKING:  # rank 0's
+    from rekindle.monitor.link import ServiceLink
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 

@@ -18,11 +18,6 @@ from rekindle.monitor.saving.saved import Upload
 from rekindle.monitor.saving.seal import Sealer
 from rekindle.protocol.mailbox import ReplyOutcome, parse_key
 
-# How much longer than its time-out the end of a run takes while an emergency checkpoint has no manifest yet, or its
-# answer is not written. What sends SIGTERM kills 30 s later at the earliest (torchrun, Kubernetes), SageMaker after
-# 120 s. Source: torch 2.13 distributed/elastic/multiprocessing/api.py (close); Kubernetes pod lifecycle; SageMaker
-# developer guide, StopTrainingJob
-EMERGENCY_GRACE_S = 20.0
 LOOK_S = 0.2
 
 

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rekindle.detectors.frames import is_compiling, training_frames, waits_in
 from rekindle.detectors.kinds import LossKind
@@ -45,11 +45,9 @@ from rekindle.monitor.base.values import collect
 from rekindle.monitor.base.worker import Latch, Worker
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
-from rekindle.monitor.link import EMERGENCY_GRACE_S, ServiceLink
 from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.phases import Phase
 from rekindle.monitor.liveness.reporter import Reporter
-from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
 from rekindle.monitor.loss.judge import Judge
@@ -64,20 +62,27 @@ from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
-from rekindle.monitor.saving.leading import Hooks, Leader
-from rekindle.monitor.saving.negotiation import Negotiation
-from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.resuming import counts_of
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stops.stacks_on_signal import WORD
-from rekindle.monitor.stops.stopping import Stopping
+from rekindle.monitor.stops.stopping import WORD, Stopping
 from rekindle.protocol.lives import named
 from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
 
-FINISH_TIMEOUT_S = 4.0  # also where AWS never answers; see `link.EMERGENCY_GRACE_S` for the one exception
+if TYPE_CHECKING:  # what not every process needs is imported where it is made
+    from rekindle.monitor.link import ServiceLink
+    from rekindle.monitor.liveness.run_phases import RunPhases
+    from rekindle.monitor.saving.leading import Leader
+    from rekindle.monitor.saving.negotiation import Negotiation
+
+FINISH_TIMEOUT_S = 4.0  # also where AWS never answers
+# How much longer than its time-out the end of a run takes while an emergency checkpoint has no manifest yet, or its
+# answer is not written. What sends SIGTERM kills 30 s later at the earliest (torchrun, Kubernetes), SageMaker after
+# 120 s. Source: torch 2.13 distributed/elastic/multiprocessing/api.py (close); Kubernetes pod lifecycle; SageMaker
+# developer guide, StopTrainingJob
+EMERGENCY_GRACE_S = 20.0
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
 EVENTS_S = 1.0  # of it, for the last events and metrics
 FLUSH_LOOK_S = 0.02
@@ -162,7 +167,7 @@ class LiveMonitor(Monitor):
         )
         self._watcher = Worker("watch", self._watchdog.turn, run.trouble)
         self._workers = [self._watcher, *self._outbox.workers]
-        self._phases = RunPhases(rank=run.identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=run.clock)
+        self._phases: RunPhases | None = None
         self._negotiation = self._negotiate(exchange) if run.identity.world_size > 1 else None
         self._accounts = Accounts(
             run=run,
@@ -190,6 +195,9 @@ class LiveMonitor(Monitor):
         self._workers.append(self._reporter.worker)
         if not self._run.is_first:  # one reader and writer per attempt; the others learn in `_agree`
             return
+        from rekindle.monitor.link import ServiceLink
+        from rekindle.monitor.saving.own_saves import OwnSaves
+
         self._link = self._saver.link = ServiceLink(
             self._run,
             box=box,
@@ -210,21 +218,17 @@ class LiveMonitor(Monitor):
         self._workers += self._link.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> Negotiation:
-        saver = self._saver
-        hooks = Hooks(
-            objection=saver.objection,
-            refused=self._refused,
-            completed=saver.completed,
-            resumed_apart=self._resumed_apart,
-        )
+        from rekindle.monitor.liveness.run_phases import RunPhases
+        from rekindle.monitor.saving.negotiation import Negotiation
+
         run, agreement = self._run, self._agreement
-        leader = Leader(run, agreement=agreement, hooks=hooks, step_s=lambda: run.state.slow_step_s)
+        self._phases = RunPhases(rank=run.identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=run.clock)
         negotiation = Negotiation(
             run,
             agreement=agreement,
             open_exchange=exchange,
             resume_step=self.resume.step,
-            leader=leader if self._run.is_first else None,
+            leader=self._leader() if run.is_first else None,
             seat=self._seat,
             abandoned=self._abandoned,
             is_waiting=self._is_waiting,
@@ -232,6 +236,17 @@ class LiveMonitor(Monitor):
         )
         self._workers.append(negotiation.worker)
         return negotiation
+
+    def _leader(self) -> Leader:
+        from rekindle.monitor.saving.leading import Hooks, Leader
+
+        hooks = Hooks(
+            objection=self._saver.objection,
+            refused=self._refused,
+            completed=self._saver.completed,
+            resumed_apart=self._resumed_apart,
+        )
+        return Leader(self._run, agreement=self._agreement, hooks=hooks, step_s=lambda: self._state.slow_step_s)
 
     def begin(
         self,
@@ -366,7 +381,7 @@ class LiveMonitor(Monitor):
         """The phase that the whole run is in, though this rank's training thread is not."""
         if self._negotiation is not None and self._negotiation.is_in_save:
             return RunPhase.SAVING
-        return self._own_phase() or self._phases.seen()
+        return self._own_phase() or (None if self._phases is None else self._phases.seen())
 
     def _is_waiting(self) -> bool:
         """Whether the training thread waits for other ranks right now."""

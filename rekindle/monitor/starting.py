@@ -35,7 +35,6 @@ from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
 from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_data
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
-from rekindle.monitor.sharing import shared
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.signals import numbers_of
 from rekindle.protocol.mailbox import (
@@ -89,7 +88,11 @@ def start_in(
         _must_be_no_fork(launch.name)  # before the ranks share anything: a fork has its parent's connections
         hold = launch.hold(config.poll_s)
         life, not_held = _claimed(hold, launch, budget) if launch.rank == 0 else (None, None)  # rank 0's lives count
-        reported, resume, life = shared(reported, _settled(reported, launch, budget), launch.ranks.share, life)
+        resume = _settled(reported, launch, budget)
+        if launch.ranks.share is not None:
+            from rekindle.monitor.sharing import shared
+
+            reported, resume, life = shared(reported, resume, launch.ranks.share, life)
         launch = replace(launch, env=reported.env)
         if launch.rank != 0:
             _, not_held = _claimed(hold, launch, budget, life)

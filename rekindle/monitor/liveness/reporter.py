@@ -10,18 +10,22 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.state import median
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.liveness.host_summaries import HostSummaries
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.protocol.flights import Flight
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
 from rekindle.protocol.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
+from rekindle.protocol.summaries import ranks_beside
+
+if TYPE_CHECKING:  # in large runs only
+    from rekindle.monitor.liveness.host_summaries import HostSummaries
 
 MAX_WAITING = 8
 MAX_TRIES = 5
@@ -48,7 +52,7 @@ class Reporter:
         self._phase = phase
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
-        self._together = HostSummaries(box=box, identity=identity, clock=clock)
+        self._together = self._host_summaries()
         self._tries = 0
         self._pace_s = max(run.config.pace_s, S_PER_RANK * identity.world_size)
         # Spread over the window, so that no thousand ranks write in the same second.
@@ -61,6 +65,13 @@ class Reporter:
         self._stragglers = stragglers
         self._arrived: dict[int, tuple[bytes, float]] = {}  # each rank's newest pace, and when it was first seen here
         self.worker = Worker("report", self._turn, run.trouble, is_done=lambda: not self._waiting)
+
+    def _host_summaries(self) -> HostSummaries | None:
+        if not ranks_beside(self._identity.rank, self._identity.world_size):
+            return None
+        from rekindle.monitor.liveness.host_summaries import HostSummaries
+
+        return HostSummaries(box=self._box, identity=self._identity, clock=self._clock)
 
     def stall(self, *, silent_s: float, phase: str, stacks: str, flight: Flight | None = None) -> None:
         silent_s = round(silent_s, 3)
@@ -104,7 +115,8 @@ class Reporter:
             self._read_at = now + self._pace_s
             if self._stragglers is not None:
                 self._compare(self._stragglers)
-        next_at = min(self._pace_at, self._read_at, self._greet_at, self._together.next_at)
+        summarise_at = math.inf if self._together is None else self._together.next_at
+        next_at = min(self._pace_at, self._read_at, self._greet_at, summarise_at)
         wait_s = max(0.0, next_at - self._clock.monotonic())
         return wait_s if wrote else min(wait_s, RETRY_S)
 
@@ -154,7 +166,8 @@ class Reporter:
             report = self._waiting[0]
             try:
                 self._box.put(report.key, report.to_json())
-                self._together.reported(report)
+                if self._together is not None:
+                    self._together.reported(report)
             except MailboxError as err:
                 self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
             except Exception as err:  # whatever the transport does, training continues
@@ -168,6 +181,8 @@ class Reporter:
         return True
 
     def _summarise(self) -> None:
+        if self._together is None:
+            return
         try:
             self._together.turn()
         except MailboxError as err:

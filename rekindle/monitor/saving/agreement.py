@@ -22,6 +22,8 @@ from rekindle.monitor.saving.rank_files import PartFiles, Told
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
+NO_COORDINATOR: Final = "No coordinator: %s. Each rank decides alone; saves that need all ranks are refused"
+AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
 HOLD_POLL_S: Final = 0.5
 
 Over = Callable[[str | None, Told], None]

@@ -124,3 +124,11 @@ class Notice:
             )
         except (KeyError, TypeError, RecursionError) as err:
             raise ValueError(f"not a notice of rank 0: {err!r}") from err
+
+
+def wish_of(text: str | None) -> RankRequest:
+    """What stands under the key `wish`; nothing where it is not readable."""
+    try:
+        return RankRequest(int(text or "0"))
+    except ValueError:
+        return RankRequest.NOTHING

@@ -12,8 +12,8 @@ from typing import Final
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.saving.agreement import GO, Agreement, Over
-from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
+from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER
 from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Told, read_told
 from rekindle.monitor.saving.roll_call import RollCall
@@ -22,10 +22,8 @@ MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one befo
 MAX_AHEAD: Final = 4096  # calls
 MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 
-AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
 SILENT: Final = "silent"
 FINISHED: Final = "rank 0 has finished"
-NO_COORDINATOR: Final = "No coordinator: %s. Each rank decides alone; saves that need all ranks are refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,11 +375,3 @@ class Leader:
 
     def _key(self, name: str) -> str:
         return f"{self.session}/{name}"
-
-
-def wish_of(text: str | None) -> RankRequest:
-    """What stands under the key `wish`; nothing where it is not readable."""
-    try:
-        return RankRequest(int(text or "0"))
-    except ValueError:
-        return RankRequest.NOTHING

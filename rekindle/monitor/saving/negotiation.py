@@ -36,7 +36,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rekindle.monitor.base.processes import own_process
 from rekindle.monitor.base.run import Run
@@ -44,12 +44,14 @@ from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.saving.agreement import GO, Agreement, Over
-from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
+from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
+from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
-from rekindle.monitor.saving.leading import AT_OTHER_STEPS, NO_COORDINATOR, Leader, wish_of
 from rekindle.monitor.saving.rank_files import OwnFiles, PartFiles
 from rekindle.monitor.saving.writers import may_write
+
+if TYPE_CHECKING:  # rank 0's
+    from rekindle.monitor.saving.leading import Leader
 
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"

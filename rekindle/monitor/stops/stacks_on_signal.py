@@ -18,20 +18,13 @@ from typing import Final
 
 from rekindle.monitor.base.processes import read_process
 from rekindle.monitor.base.trouble import Trouble, logger
-from rekindle.monitor.mail.slurm import is_on_slurm
 from rekindle.monitor.stops.dispositions import has_c_handler
 from rekindle.monitor.stops.wakeup import Wakeup
 
-WORD: Final = "USR2"  # what the heartbeat says, and the order
 NUMBER: Final = getattr(signal, "SIGUSR2", None)
 LOOK_AGAIN_S: Final = 60.0  # the processes of a step seldom change, and a node has thousands
 _OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step
 _UNASKED: Final = ("batch", "extern")
-
-
-def is_askable(env: Mapping[str, str]) -> bool:
-    """Whether this environment is one in which ranks are asked for their stacks by a signal."""
-    return NUMBER is not None and is_on_slurm(env)
 
 
 class StacksOnSignal:

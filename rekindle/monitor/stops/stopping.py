@@ -6,15 +6,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
 
 from rekindle.monitor.base.guard import note
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.liveness.peers import LocalWorkers
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.stops.signals import Signals
-from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal, is_askable
 from rekindle.monitor.stops.termination import Termination, TerminationState
 from rekindle.monitor.stops.wakeup import Wakeup
+
+if TYPE_CHECKING:  # where signals are taken; on Slurm
+    from rekindle.monitor.liveness.peers import LocalWorkers
+    from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal
+
+WORD: Final = "USR2"  # which signal asks for stacks, in the heartbeat and in the order
 
 
 class Stopping:
@@ -38,9 +43,10 @@ class Stopping:
         self._can_save = can_save
         self._is_sealed = is_sealed
         self._wakeup = Wakeup(run.trouble)
-        self._asked = StacksOnSignal(write_stacks, self._wakeup, run.trouble)
+        self._write_stacks = write_stacks
+        self._asked: StacksOnSignal | None = None
         self._signals = Signals(self._wakeup.handled)
-        self._workers = LocalWorkers({})
+        self._workers: LocalWorkers | None = None
         self._termination = Termination(
             signals=self._signals,
             clock=run.clock,
@@ -62,23 +68,31 @@ class Stopping:
         may_be_asked: bool,
     ) -> None:
         """Take the signals; see `LiveMonitor.begin`. What cannot be taken is left as it is, with one warning."""
-        is_asked = may_be_asked and is_askable(env)
-        if not (signals or wishes or is_asked):
+        if not (signals or wishes or may_be_asked):
             return
         if threading.current_thread() is not threading.main_thread():
             if signals or wishes:
                 self._trouble.once("signals", "Signals are left alone: this is not the main thread")
             return
-        is_asked = is_asked and self._asked.is_free()
-        hears = (is_asked or signal.SIGTERM in signals) and self._wakeup.begin(self._termination.turn)
+        asked = self._asker() if may_be_asked else None
+        hears = (asked is not None or signal.SIGTERM in signals) and self._wakeup.begin(self._termination.turn)
         if hears:
+            from rekindle.monitor.liveness.peers import LocalWorkers
+
             self._workers = LocalWorkers(env)
             self._wakeup.on(signal.SIGTERM, self._termination.heard)
         elif signal.SIGTERM in signals:
             self._trouble.once("signals", "SIGTERM is left alone: the process may have no more threads or files")
         self._signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
-        if hears and is_asked:
-            self._asked.begin()
+        if hears and asked is not None and asked.begin():
+            self._asked = asked
+
+    def _asker(self) -> StacksOnSignal | None:
+        """None where the script has a handler of its own for that signal."""
+        from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal
+
+        asked = StacksOnSignal(self._write_stacks, self._wakeup, self._trouble)
+        return asked if asked.is_free() else None
 
     @property
     def wants_stop(self) -> bool:
@@ -95,7 +109,7 @@ class Stopping:
 
     def can_be_asked(self) -> bool:
         """Whether a signal for this rank's stacks would be heard, and would kill nothing on this node."""
-        return self._asked.is_safe(self._clock.monotonic())
+        return self._asked is not None and self._asked.is_safe(self._clock.monotonic())
 
     def tell(self) -> bool:
         """`should_stop`, for the script: from now on it knows."""
@@ -136,19 +150,24 @@ class Stopping:
         if self.owes_the_end and not is_exit:
             self._signals.give_back(signal.SIGTERM)
         self._signals.restore()
-        self._asked.end()
+        self._end_asked()
         self._wakeup.end()
 
     def forked(self) -> None:
         """In a forked child: put the handlers back that were there before the monitor."""
         self._termination.end()
-        for forget in (self._wakeup.forked, self._signals.forked, self._asked.end):
+        for forget in (self._wakeup.forked, self._signals.forked, self._end_asked):
             try:
                 forget()
             except BaseException as err:
                 note(self._trouble.inner, "fork", err)
 
+    def _end_asked(self) -> None:
+        if self._asked is not None:
+            self._asked.end()
+
     def _situation(self) -> TerminationState:
+        workers = self._workers
         waits = not (self._is_read or self._is_saving)
         return TerminationState(
             has_read_stop=self._is_read,
@@ -161,8 +180,8 @@ class Stopping:
             phase=self._stall.phase,
             silent_s=self._clock.monotonic() - self._stall.marked_at,
             usual_step_s=self._usual_step_s(),
-            is_elastic=self._workers.are_elastic,
-            is_peer_gone=self._workers.is_one_gone() if waits else None,
+            is_elastic=workers is not None and workers.are_elastic,
+            is_peer_gone=workers.is_one_gone() if waits and workers is not None else None,
         )
 
     def _usual_step_s(self) -> float | None:

@@ -1,0 +1,37 @@
+"""A process loads the parts of the monitor that it needs: not what serves several ranks, rank 0, or Slurm in others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import json, sys
+import rekindle.monitor as rekindle
+monitor = rekindle.start(lambda step, kind: None)
+assert not monitor.is_silent
+monitor.step(1, loss=1.0)
+print(json.dumps([name.removeprefix("rekindle.monitor.") for name in sys.modules if name.startswith("rekindle.mon")]))
+"""
+OF_SEVERAL = {"saving.negotiation", "saving.joint_save", "saving.save_liveness", "liveness.run_phases"}
+OF_RANK_0 = {"link", "mail.mailbox_thread", "saving.seal", "saving.measure", "saving.hasher"}
+RARE = {"liveness.host_summaries", "stops.stacks_on_signal", "sharing"}  # more than 1,024 ranks; Slurm; torch's ranks
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "needed"),
+    [(0, 1, OF_RANK_0), (0, 2, OF_RANK_0 | OF_SEVERAL | {"saving.leading"}), (1, 2, OF_SEVERAL)],
+)
+def test_a_process_loads_what_it_needs(rank: int, world_size: int, needed: set[str], tmp_path: Path) -> None:
+    given = {"REKINDLE_JOB_ID": "job", "REKINDLE_MAILBOX": str(tmp_path), "RANK": str(rank)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "REKINDLE"))}
+    env |= given | {"WORLD_SIZE": str(world_size), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, check=True)
+    loaded = set(json.loads(done.stdout))
+    assert loaded & (OF_SEVERAL | OF_RANK_0 | RARE | {"saving.leading"}) == needed
