@@ -29,12 +29,14 @@ from rekindle.detectors.flight import (
     who_is_missing,
 )
 from rekindle.detectors.frames import Frame, training_frames, waits_in
+from rekindle.protocol.flights import Flight, RasState, RasSuspect
 from rekindle.protocol.reports import RankReport, ReportKind
 
 STRONG: Final = 0.8
 KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks
 SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
 ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
+NCCL_ONLY: Final = 0.7  # a process that RAS does not reach may be on a node that is well
 STALE: Final = timedelta(minutes=15)  # ranks of one stall report within the differences of their learned limits
 
 
@@ -55,7 +57,15 @@ class RankRule(StrEnum):
     NOT_STARTED = "not_started"
     ALL_ENTERED = "all_entered"
     NOBODY_WAITS = "nobody_waits"
+    # By NCCL's RAS alone.
+    RAS_SILENT = "ras_silent"  # their processes are dead, or do not answer it
+    RAS_BEHIND = "ras_behind"  # have launched fewer operations than most
     UNKNOWN = "unknown"
+
+
+# By NCCL's own books alone, or what the run's code leads to on any node: no node is accused by these. A verdict that is
+# joined with another source keeps that one's rule.
+ACCUSES_NO_NODE: Final = frozenset({*map(RankRule, FlightRule), RankRule.RAS_SILENT, RankRule.RAS_BEHIND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,8 @@ class _Stall:
     world_size: int
     hosts: Mapping[int, str]
     stalls: Mapping[int, RankReport]
+    flights: Mapping[int, Flight]
+    ras: tuple[RasSuspect, ...]
     frames: Mapping[int, tuple[Frame, ...]]
     waiting: frozenset[int]
     silent: frozenset[int]
@@ -88,9 +100,17 @@ class _Stall:
         return _is_most(len(self.waiting), self.world_size)
 
 
-def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict:
-    """Who holds up a stalled run: the first of `_STALL_RULES` that knows, joined with what the flight recorders show.
-    Reports of other kinds than `stall` only help to name hosts. Never raises.
+def find_suspects(
+    reports: Iterable[RankReport],
+    world_size: int,
+    *,
+    flights: Mapping[int, Flight] | None = None,
+    ras: Iterable[RasSuspect] = (),
+) -> RankVerdict:
+    """Who holds up a stalled run: the first of `_STALL_RULES` that knows, joined with what the flight recorders and
+    NCCL's RAS show. Reports of other kinds than `stall` only help to name hosts. Never raises.
+
+    flights, ras: what is known of these beside the reports.
     """
     given = [report for report in reports if 0 <= report.rank < world_size]
     stalls = stalled(given)
@@ -102,6 +122,9 @@ def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict
         world_size=world_size,
         hosts=_hosts(given),
         stalls=stalls,
+        flights={rank: report.flight for rank, report in stalls.items() if report.flight is not None}
+        | dict(flights or {}),
+        ras=(*ras, *(suspect for report in stalls.values() for suspect in report.ras)),
         frames={rank: read[report.stacks] for rank, report in stalls.items()},
         waiting=frozenset(rank for rank, report in stalls.items() if report.stacks in waits),
         silent=frozenset(range(world_size)) - stalls.keys() - moving,
@@ -110,29 +133,56 @@ def find_suspects(reports: Iterable[RankReport], world_size: int) -> RankVerdict
 
 
 def _joined(stall: _Stall, seen: RankVerdict) -> RankVerdict:
-    """`seen`, by stacks, steps and silence, together with what the flight recorders show: one verdict.
+    """`seen`, by stacks, steps and silence, together with what the recorders show, and then RAS: one verdict."""
+    flight = who_is_missing(stall.flights, stall.world_size)
+    if stall.flights and flight.rule is not FlightRule.UNKNOWN:
+        shown = _verdict(
+            frozenset(flight.ranks), stall.hosts, flight.confidence, RankRule(flight.rule.value), flight.text
+        )
+        seen = _together(seen, shown, stall.hosts)
+    elif stall.flights and not stall.stalls:
+        seen = _unknown(flight.text)
+    told = _by_ras(stall)
+    return seen if told is None else _together(seen, told, stall.hosts)
 
-    Two sources that name the same ranks make each other stronger. One that contradicts the other makes it weak: a
+
+def _together(seen: RankVerdict, shown: RankVerdict, hosts: Mapping[int, str]) -> RankVerdict:
+    """Two sources that name the same ranks make each other stronger. One that contradicts the other makes it weak: a
     recorder does not see every wait, and a stack does not tell for whom.
     """
-    flights = {rank: report.flight for rank, report in stall.stalls.items() if report.flight is not None}
-    shown = who_is_missing(flights, stall.world_size)
-    if not flights or shown.rule is FlightRule.UNKNOWN:
-        return seen
-    rule, named = RankRule(shown.rule.value), frozenset(shown.ranks)
-    if shown.rule in NOBODY_MISSING:
+    if shown.rule.value in NOBODY_MISSING:
         if seen.rule in (RankRule.UNKNOWN, RankRule.ODD_ONE):
-            return _verdict(named, stall.hosts, shown.confidence, rule, shown.text)
+            return shown
         return replace(seen, confidence=min(seen.confidence, 0.6), text=f"{seen.text}; but {shown.text}")
-    both = named & frozenset(seen.suspect_ranks)
+    both = frozenset(shown.suspect_ranks) & frozenset(seen.suspect_ranks)
     if not seen.suspect_ranks:
-        return _verdict(named, stall.hosts, shown.confidence, rule, shown.text)
+        return shown
     if not both:
-        return _verdict(named, stall.hosts, 0.4, rule, f"{shown.text}; but {seen.text}")
+        return replace(shown, confidence=0.4, text=f"{shown.text}; but {seen.text}")
     confidence = round(min(0.95, 1 - (1 - seen.confidence) * (1 - shown.confidence)), 2)
-    if shown.rule not in OF_THE_CODE:
-        rule = seen.rule
-    return _verdict(both, stall.hosts, confidence, rule, f"{seen.text}; {shown.text}")
+    rule = shown.rule if shown.rule.value in OF_THE_CODE else seen.rule
+    return _verdict(both, hosts, confidence, rule, f"{seen.text}; {shown.text}")
+
+
+def _by_ras(stall: _Stall) -> RankVerdict | None:
+    """Who is dead, silent or behind in the communicator of all ranks, as RAS says. An error that a rank has is seldom
+    that rank's own.
+    """
+    of_run = [suspect for suspect in stall.ras if suspect.is_of_run and suspect.size == stall.world_size]
+    for states, rule in _RAS_RULES:
+        texts = {suspect.rank: suspect.text for suspect in of_run if suspect.state in states}
+        if texts:
+            ranks = frozenset(texts)
+            confidence = NCCL_ONLY if _is_few(len(ranks), stall.world_size) else 0.4
+            text = f"{ranks_word(ranks)}, says NCCL's RAS: {texts[min(ranks)]}"
+            return _verdict(ranks, stall.hosts, confidence, rule, text)
+    return None
+
+
+_RAS_RULES: Final = (
+    (frozenset({RasState.DEAD, RasState.UNRESPONSIVE}), RankRule.RAS_SILENT),
+    (frozenset({RasState.BEHIND}), RankRule.RAS_BEHIND),
+)
 
 
 def _too_little_is_known(stall: _Stall) -> RankVerdict | None:

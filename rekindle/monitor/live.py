@@ -9,6 +9,7 @@
     rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
     rekindle-signals  hears signals while the training thread is stuck; where signals are handled
     rekindle-flight   reads torch's flight recorder; at a stall only
+    rekindle-ras      asks NCCL's RAS; at a stall only, on a few ranks
     rekindle-events, rekindle-metrics   what leaves for AWS
     rekindle-host     readings of the host; in its first process, where there are any
 
@@ -47,6 +48,7 @@ from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.phases import Phase
+from rekindle.monitor.liveness.ras import Ras
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
@@ -164,6 +166,7 @@ class LiveMonitor(Monitor):
             on_stall=self._heartbeat_soon,
             busy=self._busy,
             recorder=self._recorder,
+            ras=Ras(run.identity.rank, run.identity.world_size, run.trouble),
         )
         self._watcher = Worker("watch", self._watchdog.turn, run.trouble)
         self._workers = [self._watcher, *self._outbox.workers]

@@ -1,4 +1,5 @@
-"""What one rank's flight recorder holds of its collectives, in brief: it travels in the rank's report of a stall.
+"""What one rank's flight recorder holds of its collectives, in brief, and what NCCL's RAS says of the run's ranks: both
+travel in the rank's report of a stall.
 
 Of each process group the last collective that the rank has entered, and the few calls that tell most: the oldest that
 have not ended, and the newest. A dump of torch's has 2,000; `rekindle.detectors.dumps` makes this of one. Standard
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from rekindle.compat import Self, StrEnum
-from rekindle.protocol.bounds import Count, Items, Text, check_printable
+from rekindle.protocol.bounds import Count, Items, Rank, Text, WorldSize, check_printable
 from rekindle.protocol.codec import Document
 
 MAX_GROUPS: Final = 16  # data, tensor, pipeline, expert and context parallelism make fewer than a rank has time to use
@@ -20,6 +21,7 @@ MAX_CALLS: Final = 6
 MAX_NAME_CHARS: Final = 64
 MAX_TENSORS_CHARS: Final = 96
 MAX_RANKS_CHARS: Final = 256
+MAX_RAS: Final = 16
 
 Name = Annotated[str, Text(MAX_NAME_CHARS, check=check_printable)]
 Tensors = Annotated[str, Text(MAX_TENSORS_CHARS, check=check_printable)]
@@ -77,6 +79,28 @@ class Flight(Document):
 
     def cut_to(self, groups: int) -> Self:
         return self if len(self.groups) <= groups else replace(self, groups=self.groups[:groups])
+
+
+class RasState(StrEnum):
+    """Worst first."""
+
+    DEAD = "dead"
+    UNRESPONSIVE = "unresponsive"
+    MISSING = "missing"  # its process has told nothing, and is neither known to be dead nor silent
+    FAILED = "failed"  # NCCL reports an asynchronous error there
+    BEHIND = "behind"  # has launched fewer operations than most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RasSuspect(Document):
+    """What NCCL's RAS says of one rank: `rank` within a communicator of `size`, or of the run, where `is_of_run`."""
+
+    state: RasState
+    rank: Rank
+    size: WorldSize
+    host: Annotated[str, Text(255, check=check_printable)] = ""
+    text: Annotated[str, Text(200, check=check_printable)] = ""
+    is_of_run: bool = False
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Count, Finite, Identity, Rank, Text, WorldSize
-from rekindle.protocol.flights import Flight
+from rekindle.protocol.bounds import Count, Finite, Identity, Items, Rank, Text, WorldSize
+from rekindle.protocol.flights import MAX_RAS, Flight, RasSuspect
 from rekindle.protocol.lives import OfLife, named, split_name
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import FOLDER, MAX_RANK, MailboxError, check_id, is_id
@@ -87,8 +87,9 @@ class RankReport(OfLife, Message):
 
     `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
     `silent_s` (how long it has not moved), `stacks` and `flight` (what its flight recorder holds) belong to a stall and
-    to what was asked for, `metric` to a value that is not finite, `step_s` (the median seconds per step, waiting for
-    other ranks left out where the rank can tell) to a pace. Innermost frame last, main thread last.
+    to what was asked for, `ras` (what NCCL's RAS answers there) to a stall, `metric` to a value that is not finite,
+    `step_s` (the median seconds per step, waiting for other ranks left out where the rank can tell) to a pace.
+    Innermost frame last, main thread last.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_REPORT_BYTES
@@ -107,6 +108,7 @@ class RankReport(OfLife, Message):
     stacks: Stacks = ""
     step_s: Finite | None = None
     flight: Flight | None = None
+    ras: Annotated[tuple[RasSuspect, ...], Items(MAX_RAS)] = ()
     life: Count = 0
 
     @property

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Final
 from rekindle.compat import Self
 from rekindle.protocol.bounds import Count, Finite, Identity, Items, Number, Rank, Whole, WorldSize
 from rekindle.protocol.codec import Document
-from rekindle.protocol.flights import MAX_GROUPS, Flight
+from rekindle.protocol.flights import MAX_GROUPS, MAX_RAS, Flight, RasSuspect
 from rekindle.protocol.lives import OfLife
 from rekindle.protocol.message import Message
 from rekindle.protocol.reports import (
@@ -112,6 +112,7 @@ class RankLine(Document):
     metric: MetricName | None = None
     stacks: Annotated[int, Whole(0, MAX_RANKS - 1)] | None = None
     flight: Annotated[int, Whole(0, MAX_FLIGHTS - 1)] | None = None
+    ras: Annotated[tuple[RasSuspect, ...], Items(MAX_RAS)] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +168,7 @@ class HostSummary(OfLife, Message):
                     metric=report.metric,
                     stacks=place.get(report.stacks[-most:]),
                     flight=flights.index(report.flight) if report.flight in flights else None,
+                    ras=report.ras,
                 )
                 for age_s, report in given
             ),
@@ -222,6 +224,7 @@ class HostSummary(OfLife, Message):
             metric=line.metric,
             stacks="" if line.stacks is None else self.stacks[line.stacks],
             flight=None if line.flight is None else self.flights[line.flight],
+            ras=line.ras,
             life=self.life,
         )
 

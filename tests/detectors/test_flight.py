@@ -21,8 +21,8 @@ from rekindle.cli.main import main
 from rekindle.detectors.dumps import BadDump, flight_of, read_dump
 from rekindle.detectors.flight import FlightRule, FlightVerdict, who_is_missing
 from rekindle.detectors.ranks import STRONG
-from rekindle.detectors.ras import RasState, suspects_in
-from rekindle.protocol.flights import MAX_CALLS, MAX_GROUPS, Flight, ranks_of, ranks_text
+from rekindle.detectors.ras import ras_of
+from rekindle.protocol.flights import MAX_CALLS, MAX_GROUPS, Flight, RasState, ranks_of, ranks_text
 from rekindle.protocol.reports import MAX_REPORT_BYTES
 from tests.sizes import examples
 
@@ -290,12 +290,12 @@ def ras(ranks: dict[int, int], missing: dict[int, dict[str, bool]]) -> dict[str,
 
 
 def test_ras_names_the_dead_before_those_that_are_behind() -> None:
-    found = suspects_in(ras({0: 41, 1: 41, 2: 40}, {3: {"unresponsive": True, "considered_dead": True}}))
+    found = ras_of(ras({0: 41, 1: 41, 2: 40}, {3: {"unresponsive": True, "considered_dead": True}})).suspects
     assert [(report.rank, report.state, report.is_of_run) for report in found] == [
         (3, RasState.DEAD, True),
         (2, RasState.BEHIND, True),
     ]
-    assert suspects_in(ras({0: 41, 1: 41}, {})) == ()
+    assert ras_of(ras({0: 41, 1: 41}, {})).suspects == ()
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

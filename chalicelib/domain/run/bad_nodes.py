@@ -27,8 +27,7 @@ from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.alerts import PASSED_ON, only_alerts
-from rekindle.detectors.flight import FlightRule
-from rekindle.detectors.ranks import STRONG, RankRule
+from rekindle.detectors.ranks import ACCUSES_NO_NODE, STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
 
@@ -36,7 +35,6 @@ MAX_BAD: Final = 8  # more broken nodes at a time than these are no node's fault
 MAX_LEFT: Final = 512
 REPORT_FOR: Final = timedelta(minutes=30)
 GIVEN_BACK: Final = timedelta(minutes=2)  # an order to cordon is answered within one
-_ACCUSES_NO_NODE: Final = frozenset(FlightRule)  # a joined verdict keeps the other source's rule
 # Phases in which something has been done about the run: what it ran on is cordoned with the first such step.
 ACTING: Final = frozenset({Phase.CHECKPOINTING, Phase.STOPPING, Phase.RESUBMITTING, Phase.VERIFYING})
 
@@ -144,11 +142,11 @@ def _down(incident: Incident, view: AttemptView | None, seen: Observation) -> It
 def _suspected(incident: Incident, view: AttemptView | None) -> Iterable[BadNode]:
     """One host that its own ranks strongly accuse by what they say, or accuse in two attempts, by silence as well.
 
-    What only the flight recorders show, or what the code leads to on any node, accuses none.
+    What only the flight recorders or NCCL's RAS show, or what the code leads to on any node, accuses none.
     """
     if view is None or view.start is None:
         return
-    accusing = [item for item in incident.evidence.suspicions if item.rule not in _ACCUSES_NO_NODE]
+    accusing = [item for item in incident.evidence.suspicions if item.rule not in ACCUSES_NO_NODE]
     for suspicion in accusing:
         if len(suspicion.hosts) != 1:
             continue

@@ -1,7 +1,7 @@
 """`rekindle hang DUMPS…`: which rank a stalled run waits for, from files that its ranks have left. Nothing is asked.
 
 Read are torch's flight-recorder dumps (one per rank, whose number ends the file's name), the reports that the monitor
-leaves in the mailbox, and the answer of NCCL's RAS in its JSON form; folders of them, too. No pickle is ever run.
+leaves in the mailbox, and what NCCL's `ncclras` prints; folders of them, too. No pickle is ever run.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rekindle.client.errors import BadFile
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.detectors.dumps import MAX_DUMP_BYTES, BadDump, flight_of, read_dump
 from rekindle.detectors.flight import GroupView, ranks_word, who_is_missing
-from rekindle.detectors.ranks import RankRule, RankVerdict, find_suspects
-from rekindle.detectors.ras import RasSuspect, suspects_in
-from rekindle.protocol.flights import Flight, ranks_of
+from rekindle.detectors.ranks import RankVerdict, find_suspects
+from rekindle.detectors.ras import ras_of, read_ras
+from rekindle.protocol.flights import Flight, RasSuspect, ranks_of
 from rekindle.protocol.reports import RankReport
 from rekindle.protocol.summaries import HostSummary
 from rekindle.protocol.wire import MailboxError, parse_json
@@ -53,7 +53,10 @@ def register(commands: Any) -> None:
     help_ = "which rank a stalled run waits for, from flight-recorder dumps"
     parser = commands.add_parser("hang", help=help_, description=help_, allow_abbrev=False)
     parser.add_argument(
-        "dumps", nargs="+", metavar="DUMP", help="dumps of torch, reports of the monitor, NCCL's RAS as JSON; folders"
+        "dumps",
+        nargs="+",
+        metavar="DUMP",
+        help="dumps of torch, reports of the monitor, the output of ncclras; folders",
     )
     parser.add_argument("--ranks", type=int, metavar="N", help="how many ranks the run has (default: as the files say)")
     parser.add_argument("--json", action="store_true", help="one object instead of the table")
@@ -68,11 +71,7 @@ def run(args: argparse.Namespace) -> int:
     world_size = args.ranks or _world_size(given)
     flights = given.flights | {report.rank: report.flight for report in given.reports if report.flight is not None}
     shown = who_is_missing(flights, world_size)
-    verdict = RankVerdict(
-        suspect_ranks=shown.ranks, hosts=(), confidence=shown.confidence, rule=RankRule(shown.rule), text=shown.text
-    )
-    if given.reports:
-        verdict = find_suspects(given.reports, world_size)
+    verdict = find_suspects(given.reports, world_size, flights=given.flights, ras=given.ras)
     if args.json:
         print(json.dumps(_object(verdict, shown.groups, given, world_size)))
     else:
@@ -105,12 +104,15 @@ def _take(path: Path, given: _Given) -> None:
     except (OSError, ValueError) as err:
         raise BadFile(f"{name}: cannot be read: {clean(getattr(err, 'strerror', None) or err)}") from err
     try:
+        if b"Communicators..." in raw[:4096]:
+            given.ras += read_ras(raw).suspects
+            return
         if raw[:1] == b"\x80" or len(raw) > MAX_DUMP_BYTES:
             _add_dump(path, read_dump(raw), given)
             return
         value = parse_json(raw, MAX_DUMP_BYTES)
         if isinstance(value, dict) and "communicators" in value:
-            given.ras += suspects_in(value)
+            given.ras += ras_of(value).suspects
         elif isinstance(value, dict) and "job_id" in value:
             summary = HostSummary.from_wire(value).dated(None) if "first_rank" in value else None
             given.reports += summary if summary is not None else [RankReport.from_wire(value)]
@@ -136,6 +138,7 @@ def _add_dump(path: Path, flight: Flight, given: _Given) -> None:
 def _world_size(given: _Given) -> int:
     """As the reports say, else as large as the ranks that are named anywhere make it."""
     named = [report.world_size for report in given.reports] + [rank + 1 for rank in given.flights]
+    named += [suspect.size for suspect in given.ras if suspect.is_of_run]
     for flight in given.flights.values():
         named += [max(ranks) + 1 for group in flight.groups if (ranks := ranks_of(group.ranks, MAX_FILES))]
     return max(named, default=1)

@@ -41,7 +41,8 @@ def has_auto_resume(batch: Batch) -> bool:
 
 def run_findings(batch: Batch) -> Iterator[Finding]:
     """Everything about the steps."""
-    for examine in (auto_resume, _portable, steps, exit_code, _bad_exit, _signal, _trap, _wait, _checkpoints):
+    examined = (auto_resume, _portable, steps, exit_code, _bad_exit, signal_handled, trap_runs, _wait, _checkpoints)
+    for examine in examined:
         yield from examine(batch)
 
 
@@ -125,7 +126,7 @@ def steps(batch: Batch) -> Iterator[Finding]:
 
 
 @check("batch-signal", Area.SCRIPT, "sbatch(1), --signal")
-def _signal(batch: Batch) -> Iterator[Finding]:
+def signal_handled(batch: Batch) -> Iterator[Finding]:
     """The script handles a signal: a trap, --signal, the monitor.
 
     No emergency checkpoint otherwise.
@@ -138,14 +139,13 @@ def _signal(batch: Batch) -> Iterator[Finding]:
     if option is not None and re.match(r"R?B[^:]*:", option.value or "") and not _handles(batch, sent):
         yield error(
             batch.at(option.line),
-            f"--signal={option.value} goes to the batch shell alone, which has no trap for it: the shell dies, "
-            "the job ends",
+            f"--signal={option.value} goes to the batch shell alone, which {_unhandled(batch, sent)}",
         )
     elif comment is not None and comment.signal_batch and not _handles(batch, comment.signal or ""):
         given = batch.option("comment")
         yield error(
             batch.at(given.line if given is not None else None),
-            "the comment's signal=B:… goes to the batch shell alone, which has no trap for it: the shell dies",
+            f"the comment's signal=B:… goes to the batch shell alone, which {_unhandled(batch, comment.signal or '')}",
         )
     elif not (traps or option is not None or is_asked_for or _is_monitored(batch)):
         yield warning(
@@ -161,7 +161,7 @@ def _is_monitored(batch: Batch) -> bool:
 
 
 @check("batch-trap", Area.SCRIPT, "bash(1), SIGNALS")
-def _trap(batch: Batch) -> Iterator[Finding]:
+def trap_runs(batch: Batch) -> Iterator[Finding]:
     """A trap can run: what trains is in the background, and waited for until it is gone.
 
     bash runs a trap when the command in the foreground has ended; a signal ends a `wait`.
@@ -213,13 +213,22 @@ def _wait(batch: Batch) -> Iterator[Finding]:
 
 def _handles(batch: Batch, sent: str) -> bool:
     """A trap names this very signal, or one that is known to a run only, and does something."""
+    return any(command.words[1:2] not in (("",), ("-",)) for command in _traps_for(batch, sent))
+
+
+def _unhandled(batch: Batch, sent: str) -> str:
+    if any(command.words[1:2] == ("",) for command in _traps_for(batch, sent)):
+        return "ignores it: nothing asks the run for a checkpoint"
+    return "has no trap for it: the shell dies, the job ends"
+
+
+def _traps_for(batch: Batch, sent: str) -> Iterator[Command]:
     wanted = _plain(sent)
     for command in batch.shell.commands:
-        if command.program == "trap" and command.words[1:2] not in (("",), ("-",)):
+        if command.program == "trap":
             names = batch.shell.expanded(command.words[2:])
             if any(name.startswith("$") or _plain(name) == wanted for name in names):
-                return True
-    return False
+                yield command
 
 
 def _plain(signal: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rekindle.detectors.pace import StragglerWatch
@@ -19,7 +20,7 @@ from rekindle.monitor.base.state import median
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
-from rekindle.protocol.flights import Flight
+from rekindle.protocol.flights import Flight, RasSuspect
 from rekindle.protocol.mailbox import MAX_STEP, MailboxError
 from rekindle.protocol.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
 from rekindle.protocol.summaries import ranks_beside
@@ -53,6 +54,7 @@ class Reporter:
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
         self._together = self._host_summaries()
+        self._stalled: RankReport | None = None  # the newest stall of this rank
         self._tries = 0
         self._pace_s = max(run.config.pace_s, S_PER_RANK * identity.world_size)
         # Spread over the window, so that no thousand ranks write in the same second.
@@ -73,9 +75,27 @@ class Reporter:
 
         return HostSummaries(box=self._box, identity=self._identity, clock=self._clock)
 
-    def stall(self, *, silent_s: float, phase: str, stacks: str, flight: Flight | None = None) -> None:
-        silent_s = round(silent_s, 3)
-        self._add(self._report(ReportKind.STALL, phase=phase, silent_s=silent_s, stacks=stacks, flight=flight))
+    def stall(
+        self,
+        *,
+        silent_s: float,
+        phase: str,
+        stacks: str,
+        flight: Flight | None = None,
+        ras: tuple[RasSuspect, ...] = (),
+    ) -> None:
+        report = self._report(
+            ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks, flight=flight, ras=ras
+        )
+        self._stalled = report
+        self._add(report)
+
+    def heard_of_ras(self, suspects: tuple[RasSuspect, ...]) -> None:
+        """RAS has answered after the stall was reported: it is reported again, unless the rank has moved since."""
+        stalled, now = self._stalled, self._clock.now()
+        if stalled is not None and stalled.silent_s is not None and stalled.step == self._state.step:
+            silent_s = round(stalled.silent_s + max(0.0, (now - stalled.at).total_seconds()), 3)
+            self._add(replace(stalled, at=now, silent_s=silent_s, ras=suspects))
 
     def asked(self, *, silent_s: float, stacks: str, flight: Flight | None = None) -> None:
         """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
@@ -135,6 +155,7 @@ class Reporter:
         stacks: str = "",
         step_s: float | None = None,
         flight: Flight | None = None,
+        ras: tuple[RasSuspect, ...] = (),
     ) -> RankReport:
         at_step = self._state.step if step is None else step
         return RankReport(
@@ -153,6 +174,7 @@ class Reporter:
             step_s=step_s,
             life=self._identity.life,
             flight=flight,
+            ras=ras,
         )
 
     def _take_pace(self) -> None:

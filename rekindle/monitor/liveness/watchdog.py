@@ -1,6 +1,6 @@
 """The watchdog's thread: looks for stalls. No I/O in here, so that it works when everything else hangs.
 
-The flight recorder is read on a thread of its own, for which a report waits a second at most.
+The flight recorder is read, and NCCL's RAS asked, on threads of their own, for each of which a report waits a second.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.base.stacks import capture_stacks
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.flight import FlightRecorder
+from rekindle.monitor.liveness.ras import Ras
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.bus_events import BusEvents
@@ -33,6 +35,7 @@ class Watchdog:
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
         recorder: FlightRecorder,
+        ras: Ras,
     ) -> None:
         """busy: see `StallWatch.look`."""
         self._stall = stall
@@ -41,7 +44,7 @@ class Watchdog:
         self._voice = voice
         self._on_stall = on_stall
         self._busy = busy
-        self._recorder = recorder
+        self._recorder, self._ras = recorder, ras
         self._due = run.clock.monotonic()
         self.reporter: Reporter | None = None
 
@@ -60,8 +63,10 @@ class Watchdog:
     def _report(self, stall: Stall) -> None:
         stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
         if self.reporter is not None:
-            flight = self._recorder.read()
-            self.reporter.stall(silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight)
+            flight, suspects = self._recorder.read(), self._ras.ask(process_environment(), self.reporter.heard_of_ras)
+            self.reporter.stall(
+                silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight, ras=suspects
+            )
         self._voice.push_as_one_of_many(
             EventType.STALL,
             phase=stall.phase.value,
