@@ -25,6 +25,7 @@ from datetime import datetime
 from chalicelib.domain.decision.rule import changed_by, decided_by, first_decision
 from chalicelib.domain.decision.verdict import Decision, RuleContext
 from chalicelib.domain.faults.diagnosis import diagnose
+from chalicelib.domain.faults.heartbeat_claims import as_of_newest_life
 from chalicelib.domain.guards.holds import with_answers
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.observation import Observation
@@ -57,6 +58,7 @@ def _decided(context: RuleContext) -> Decision:
 
 
 def _of_a_run(context: RuleContext) -> Decision:
+    context = dataclasses.replace(context, seen=as_of_newest_life(context.incident, context.seen))
     context = _unheld(context, with_bad_nodes(diagnose(context.incident, context.seen), context.seen))
     common = first_decision(COMMON, context)
     if common is not None:

@@ -161,6 +161,11 @@ class Reckoning:
         """A warning or a page about the run was sent."""
         self._told_at[run.name] = self._now
 
+    def was_told_since(self, run: TrueRun, moment: datetime | None) -> bool:
+        """A warning or a page about the run was sent then or later."""
+        told_at = self._told_at.get(run.name)
+        return told_at is not None and moment is not None and told_at >= moment
+
     def stops(self, attempt: Attempt) -> None:
         """The service stops it. What it had trained since its last save is lost, unless it could not have saved."""
         stretch = attempt.at(self._now)

@@ -21,6 +21,8 @@ COUNTS: Final[Mapping[str, str]] = {
     "rewound_silently": "an attempt of ours began far below its resume step; no person was notified in ten minutes",
     "false_recovery": "an Incident was closed as recovered while its run was not",
     "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
+    "looped_silently": "a run was started again in its place over and over without a checkpoint gained; no person was "
+    "notified in ten minutes",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
     "paged_again": "people were paged more than three times about one Incident",
     "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",

@@ -73,6 +73,7 @@ class Judge(Watcher):
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
+        self._looping: dict[str, datetime] = {}  # attempts that gain nothing, and since when beyond the budget
         self._unconfirmed: list[
             tuple[TrueRun, ActiveTrouble]
         ] = []  # called recovered since the last minute, with a bad loss
@@ -528,6 +529,20 @@ class Judge(Watcher):
                     f"{attempt.name} began at {attempt.first_step}, not after {resume_step}",
                 )
 
+    def _judge_loops(self, run: TrueRun) -> None:
+        """Count a launcher that starts a run again in its place in vain, beyond the budget, while no person knows."""
+        limit = max(self.world.policy.budgets.max_no_progress, 2)
+        for attempt in run.live:
+            if attempt.in_vain <= limit or run.owner_took_it or run.owner_stopped:
+                self._looping.pop(attempt.name, None)
+                continue
+            since = self._looping.setdefault(attempt.name, self._now)
+            since = max(since, self._disturbed_at or since)
+            if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING and not attempt.is_counted:
+                attempt.is_counted = True
+                if not self.reckoning.was_told_since(run, attempt.trains_since):
+                    self._count("looped_silently", run.name, f"{attempt.name} has had {attempt.life + 1} lives")
+
     def minute(self) -> None:
         """See Watcher."""
         if self.world.source_faults.outage_until() is not None or self.world.paused_at is not None:
@@ -543,6 +558,7 @@ class Judge(Watcher):
         )
         for run in self.world.runs.values():
             self._judge_rewinds(run)
+            self._judge_loops(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue

@@ -41,6 +41,8 @@ _ORDER_SHARE: Final = 0.04
 _PAUSE_SHARE: Final = 0.03
 _OTHERS_SHARE: Final = 0.15
 _OTHERS: Final = ("rests", "keeps", "own_folder", "layer", "layer")
+_LIVES_SHARE: Final = 0.06
+_SWEEP_SHARE: Final = 0.02
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
@@ -169,7 +171,9 @@ def _still_more(draw: random.Random, story: Story) -> Story:
         again = replace(pause, what="unpause", delay_s=pause.delay_s + draw.choice((300.0, 2000.0)))
         actions = (*actions, replace(pause, run=run.name), replace(again, run=run.name))
     story = replace(story, source_faults=(*story.source_faults, *more), actions=actions)
-    return _with_others(random.Random(f"others {story.seed}"), story)
+    story = _with_others(random.Random(f"others {story.seed}"), story)
+    story = _with_lives(random.Random(f"lives {story.seed}"), story)
+    return _as_sweep(random.Random(f"sweep {story.seed}"), story)
 
 
 def _with_others(draw: random.Random, story: Story) -> Story:
@@ -193,6 +197,33 @@ def _with_others(draw: random.Random, story: Story) -> Story:
             action = PersonAction(what=what, when=when, delay_s=delay_s, run=first.name)
             return replace(story, actions=(*story.actions, action))
     return replace(story, runs=(first, *others))
+
+
+def _with_lives(draw: random.Random, story: Story) -> Story:
+    """With a launcher that starts the run again in its place, once, a few times, or over and over."""
+    first, *others = story.runs
+    if draw.random() >= _LIVES_SHARE or first.watch != "monitor":
+        return story
+    crash = Trouble(kind=draw.choice(("crash", "crash", "oom")), step=draw.randint(5, 90), hits=draw.choice((1, 3, 99)))
+    hang = replace(crash, kind="hang", after_s=draw.choice((30.0, 300.0)))
+    first = replace(
+        first,
+        restarts=draw.choice((1, 3, 10, 100)),
+        troubles=(*first.troubles, draw.choice((crash, crash, hang))),
+    )
+    return replace(story, runs=(first, *others))
+
+
+def _as_sweep(draw: random.Random, story: Story) -> Story:
+    """With one or two more trials that have the run's checkpoint_s3_uri."""
+    first, *others = story.runs
+    if draw.random() >= _SWEEP_SHARE or others or first.platform == "slurm" or first.watch != "monitor":
+        return story
+    trials = tuple(
+        replace(first, name=f"{first.name}{number}", place=first.name, troubles=(_trouble(draw),) * draw.randint(0, 1))
+        for number in range(1, draw.randint(2, 3))
+    )
+    return replace(story, runs=(first, *trials))
 
 
 def _slurm_lie(draw: random.Random) -> SourceFault:

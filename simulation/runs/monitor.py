@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from localcloud.aws.clock import Clock
 from localcloud.platforms.simulated_trouble import Fault, ranks_reports, reply_to
+from rekindle.protocol.lives import Claim, Standing, named
 from rekindle.protocol.mailbox import (
     ENV_JOB_ID,
     CheckpointRequest,
@@ -63,6 +65,19 @@ class Monitor:
         self._lost = lost
         self._torn = torn
 
+    def claim(self, attempt: Attempt) -> None:
+        """Rank 0 of the attempt's newest life holds the run."""
+        claim = Claim(
+            job_id=job_id_of(attempt),
+            attempt=attempt.name,
+            life=attempt.life,
+            rank=0,
+            standing=Standing.HELD,
+            process=f"{attempt.name} {attempt.life}",
+            at=self._host_time(attempt.run),
+        )
+        self._objects.put(f"{prefix_of(attempt.run)}/{claim.key}", claim.to_json())
+
     def begin(self, attempt: Attempt) -> None:
         """Its heartbeat can be read from the first step on."""
         self._objects.living[f"{prefix_of(attempt.run)}/{heartbeat_key(attempt.name)}"] = lambda: self.heartbeat(
@@ -73,13 +88,14 @@ class Monitor:
         self, attempt: Attempt, step: int, kind: SaveKind, request_id: str | None, *, is_poisoned: bool, is_torn: bool
     ) -> Manifest:
         """Write a checkpoint and the manifest that seals it. A torn one lacks bytes that the manifest names."""
-        root = f"{run_mailbox(attempt.run)}/checkpoints/step-{step}-{attempt.name}"
+        root = f"{run_mailbox(attempt.run)}/checkpoints/step-{step}-{named(attempt.name, attempt.life)}"
         if attempt.run.spec.own_folder:
             root = f"s3://mail/outputs/{attempt.run.name}/{attempt.name}/step-{step}"
         manifest = Manifest(
             job_id=job_id_of(attempt),
             attempt=attempt.name,
             attempt_number=attempt.number,
+            life=attempt.life,
             step=step,
             kind=kind,
             root=root,
@@ -126,13 +142,14 @@ class Monitor:
         if stretch is None:
             return None
         step = attempt.step_at(written_at)
-        has_step = step >= attempt.first_step
+        has_step = step >= stretch.first_step
         heartbeat = Heartbeat(
             job_id=job_id_of(attempt),
             attempt=attempt.name,
             attempt_number=attempt.number,
+            life=stretch.life,
             step=step if has_step else None,
-            first_step=attempt.first_step if has_step else None,
+            first_step=stretch.first_step if has_step else None,
             loss=2.0 if stretch.loss is LossState.FINITE and has_step else None,
             loss_state=stretch.loss if has_step else LossState.NONE,
             phase=stretch.phase,
@@ -161,6 +178,7 @@ class Monitor:
         ):
             is_mute = report.rank // attempt.run.spec.ranks in attempt.mute
             if not (is_mute or self._lost(attempt.run.name, attempt.name, report.rank)):
+                report = replace(report, life=attempt.life)
                 self._objects.put(f"{prefix_of(attempt.run)}/{report.key}", report.to_json())
 
     def push_loss(self, attempt: Attempt, name: str, detail: dict[str, Any], *, rule: bool) -> None:
@@ -181,6 +199,7 @@ class Monitor:
             "attempt_number": attempt.number,
             "rank": 0,
             "world_size": attempt.world_size,
+            "life": attempt.life,
             "step": step if step >= attempt.first_step else None,
             "at": self._host_time(attempt.run).isoformat(),
         }
@@ -206,7 +225,9 @@ class Monitor:
     def may_write(self, attempt: Attempt) -> bool:
         """The fence admits it."""
         found = self._objects.get(f"{prefix_of(attempt.run)}/{fence_key()}")
-        return found is None or Fence.from_json(found.body).admits(attempt.name, attempt.number)
+        fence = None if found is None else Fence.from_json(found.body)
+        is_its = fence is not None and fence.job_id == job_id_of(attempt)  # as rekindle.monitor.mail.requests has it
+        return fence is None or not is_its or fence.admits(attempt.name, attempt.number)
 
     def _host_time(self, run: TrueRun) -> datetime:
         return self._clock.now() + timedelta(seconds=run.spec.skew_s)
@@ -244,5 +265,5 @@ def run_mailbox(run: TrueRun) -> str:
 
 
 def prefix_of(run: TrueRun) -> str:
-    """The run's own keys begin with it."""
-    return f"jobs/{run.name}"
+    """The keys of its mailbox begin with it; other runs may have the same."""
+    return f"jobs/{run.spec.place or run.name}"

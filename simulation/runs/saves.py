@@ -40,6 +40,7 @@ class Saves:
             is_whole=not torn,
             looks_poisoned=False,
             is_spiking=attempt.spikes_on and attempt.collapsed_at is None,
+            life=attempt.life,
         )
         if run.spec.watch != "monitor":
             body = _SNAPSHOT[: len(_SNAPSHOT) // 2] if torn else _SNAPSHOT
@@ -68,10 +69,17 @@ class Saves:
         """
         self._remove(run, run.saved if most is None else run.saved[-most:])
 
+    @staticmethod
+    def has_gained(attempt: Attempt) -> bool:
+        """Its newest life has left a good checkpoint beyond all those before it."""
+        own = [save for save in attempt.run.saved if (save.attempt, save.life) == (attempt.name, attempt.life)]
+        before = max((save.step for save in attempt.run.saved if save.is_good and save not in own), default=0)
+        return any(save.is_good and save.step > before for save in own)
+
     def _remove(self, run: TrueRun, gone: list[Saved]) -> None:
         for save in gone:
             place = Place.parse(save.root).path
-            sealed = f"{prefix_of(run)}/{manifest_key(save.step, save.attempt)}"
+            sealed = f"{prefix_of(run)}/{manifest_key(save.step, save.attempt, save.life)}"
             for key in (place, *self._objects.keys(f"{place}/"), sealed):
                 self._objects.remove(key)
         run.saved = [save for save in run.saved if save not in gone]

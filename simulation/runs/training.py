@@ -44,6 +44,7 @@ STALL_LIMIT: Final = timedelta(seconds=60)
 ON_SLURM: Final = frozenset(
     {"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit", "node_leaves"}
 )
+ENDS_A_LIFE: Final = frozenset({"crash", "oom", "hang"})
 SLOW_SHOWS_AFTER: Final = 24  # steps; rekindle.detectors.pace asks for 20 rows that are very slow, and for time
 SLOW_RULE: Final = "the median step stays slow"
 LONG_AGO: Final = timedelta(days=30)
@@ -159,8 +160,13 @@ class Training:
         """Its platform launches its processes once more: they load what rekindle.monitor.saving.resuming settles on,
         the newest that this attempt has sealed, or what its plan names.
         """
-        if not attempt.waits_for_itself or not attempt.platform.enter(attempt.name, Phase.TRAINING):
+        if not attempt.waits_for_itself or attempt.job.is_terminal:
             return
+        if not (attempt.is_training or attempt.platform.enter(attempt.name, Phase.TRAINING)):
+            return
+        attempt.in_vain = 0 if self._saves.has_gained(attempt) else attempt.in_vain + 1
+        attempt.life += 1
+        attempt.struck = {trouble for trouble in attempt.struck if trouble.kind not in ENDS_A_LIFE}
         attempt.suspended_at, attempt.waits_for_itself, attempt.is_frozen = None, False, False
         attempt.is_poisoned, attempt.bad_update, attempt.first_bad_loss = False, None, None
         attempt.has_pushed_bad, attempt.spikes_on, attempt.collapsed_at = False, False, None
@@ -212,11 +218,15 @@ class Training:
     def _loads(self, attempt: Attempt) -> None:
         attempt.loaded = self._what_it_loads(attempt)
         attempt.first_step = (attempt.loaded.step if attempt.loaded is not None else 0) + 1
+        reached = attempt.stretches[-1].base if attempt.stretches else None
         changes = {"health": "unknown", "onset": None, "healed": None, "pace": 1.0} if attempt.stretches else {}
+        changes |= {"life": attempt.life, "first_step": attempt.first_step}
         self._enter(
             attempt, attempt.first_step - 1, moves=False, phase=RunPhase.STARTUP, loss=LossState.NONE, **changes
         )
-        self.monitor.push(attempt, "Rekindle Monitor Started", {})
+        if attempt.run.spec.watch == "monitor":
+            self.monitor.claim(attempt)
+        self.monitor.push(attempt, "Rekindle Monitor Started", {"reached": reached})
         if attempt.loaded is not None and not attempt.loaded.is_whole:
             self._later(attempt, "life", LOADING, lambda: self._end(attempt, Phase.FAILED, _output(attempt, _CORRUPT)))
             return
@@ -298,6 +308,9 @@ class Training:
         match trouble.kind:
             case "crash" | "oom":
                 self._enter(attempt, step - 1, moves=False)
+                if attempt.life < run.spec.restarts:
+                    self._restarts_in_place(attempt, step - 1)
+                    return True
                 text = _OOM if trouble.kind == "oom" else trouble.text
                 self._end(attempt, Phase.FAILED, _output(attempt, text))
                 return True
@@ -324,7 +337,13 @@ class Training:
             case "hang":
                 self.freezes(attempt, step - 1)
                 if trouble.after_s is not None:
-                    self._later(attempt, "life", timedelta(seconds=trouble.after_s), lambda: self._thaws(attempt))
+                    is_restarted = attempt.life < run.spec.restarts
+                    self._later(
+                        attempt,
+                        "life",
+                        timedelta(seconds=trouble.after_s),
+                        lambda: self._restarts_in_place(attempt, step - 1) if is_restarted else self._thaws(attempt),
+                    )
                 return True
             case "nan" | "quiet_nan":
                 self._poison(attempt, step if trouble.kind == "quiet_nan" else step - 1, update=step)
@@ -339,6 +358,12 @@ class Training:
                 if trouble.heals is None or trouble.heals > DEFAULT_POLICY.loss.spike_heal_steps:
                     run.falls_ill("spiking", now, reached=step - 1)
         return False
+
+    def _restarts_in_place(self, attempt: Attempt, step: int) -> None:
+        """Its launcher (torchrun, a loop around srun, NVRx) starts all its processes again, in the same attempt."""
+        self.loses_processes(attempt, step)
+        attempt.run.falls_ill("dead", self._clock.now(), reached=step)
+        self._later(attempt, "life", LAUNCHING, lambda: self.starts_again(attempt))
 
     def _rests(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
         phase = RunPhase.EVALUATION if trouble.step % 2 else RunPhase.SAVING

@@ -28,6 +28,7 @@ class Saved:
     is_whole: bool
     looks_poisoned: bool  # its manifest says so
     is_spiking: bool = False  # saved after the onset of a rise of the loss that lasts
+    life: int = 0  # of its attempt
 
     @property
     def is_good(self) -> bool:
@@ -47,6 +48,8 @@ class TrainingSpan:
     onset: int | None = None
     healed: int | None = None
     pace: float = 1.0  # how many times as long a step takes as it should
+    life: int = 0  # which start of all processes of the attempt this is of
+    first_step: int = 1  # of that life
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,6 +148,8 @@ class Attempt:
     first_step: int = 1
     trains_since: datetime | None = None
     stretches: list[TrainingSpan] = field(default_factory=list)
+    life: int = 0  # how often its processes have all been started again in it
+    in_vain: int = 0  # of these starts, the newest in a row that gained no checkpoint
     is_poisoned: bool = False
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
     first_bad_loss: int | None = None

@@ -222,7 +222,9 @@ class World(RealService):
             self.cluster.submit(self.runs[run.name], job_id=of_job, is_protected=is_protected)
             return
         mailbox = run_mailbox(self.runs[run.name])
-        environment = {ENV_MAILBOX: mailbox, ENV_JOB_ID: run.name} if run.watch == "monitor" else {}
+        environment = {ENV_MAILBOX: mailbox} if run.watch == "monitor" else {}
+        if environment and not any(other.place for other in self.story.runs):  # a sweep's trials differ by their names
+            environment[ENV_JOB_ID] = run.name
         self.jobs.create_training_job(
             {
                 "TrainingJobName": name,
@@ -237,6 +239,7 @@ class World(RealService):
                 },
                 "StoppingCondition": {"MaxRuntimeInSeconds": 5 * 86400},
                 "CheckpointConfig": {"S3Uri": mailbox},
+                "HyperParameters": {"run": run.name},
                 "Environment": environment,
                 "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
             }
@@ -247,9 +250,8 @@ class World(RealService):
         return {"rekindle:policy": self.policy.name, **own_tags(self._stages), **own}
 
     def run_of(self, job: TrainingJob) -> TrueRun | None:
-        """Whose run a training job is: that of its mailbox."""
-        mailbox = str((job.request.get("CheckpointConfig") or {}).get("S3Uri", "")).rstrip("/")
-        return next((run for run in self.runs.values() if run_mailbox(run) == mailbox), None)
+        """Whose run a training job is."""
+        return self.runs.get((job.request.get("HyperParameters") or {}).get("run", ""))
 
     def run_of_job(self, job_id: str | None) -> TrueRun | None:
         """The run that one of the service's Jobs is about."""

@@ -55,6 +55,9 @@ class Run:
     history       so many checkpoints of its, one a step, are there before it begins, and it resumes from the newest
     keeps         how many of its newest checkpoints its trainer leaves; None: all
     own_folder    each attempt saves to a folder of its own, outside of the mailbox and beside those before it
+    place         the run in whose mailbox it trains and saves: a sweep with one checkpoint_s3_uri; empty: its own
+    restarts      so many crashes of an attempt are answered by its launcher, which starts all its processes again in
+                  the same attempt; and hangs that end after a while, too
     requeue       slurm: the job may be requeued
     auto_resume   slurm: its srun has HyperPod's --auto-resume: where a node breaks under it, HyperPod replaces the node
                   and runs the step again, in the same start of the job
@@ -74,6 +77,8 @@ class Run:
     ranks: int = 1
     keeps: int | None = None
     own_folder: bool = False
+    place: str = ""
+    restarts: int = 0
     platform: Annotated[str, OneOf(tuple(kinds.PLATFORMS))] = "sagemaker"
     requeue: bool = True
     auto_resume: bool = False

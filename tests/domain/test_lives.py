@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.action import StopJob
+from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -76,3 +77,68 @@ def test_a_loop_of_restarts_in_place_is_handed_over_whatever_each_of_them_gains(
     assert look(held, seen(what)).rule == "budget.restarts"
     of_weeks = dataclasses.replace(what, training_since=NOW - timedelta(days=20))
     assert look(held, seen(of_weeks)).rule == "defer.began_anew"
+
+
+def test_a_restart_in_place_that_the_first_look_sees_at_work_is_named_and_watched() -> None:
+    decision = look(incident(signals=(started(1, 100),)), seen(view(step=62, heartbeat_at=NOW, life=1)))
+    assert (decision.rule, decision.incident.fault) == ("defer.began_anew", FaultClass.SOFTWARE_CRASH)
+
+
+@pytest.mark.parametrize("heartbeat_at", [NOW - 10 * MINUTE, None])
+def test_a_late_heartbeat_of_the_life_before_accuses_no_new_one(heartbeat_at: Any) -> None:
+    opened = incident(signals=(started(1, 100, NOW - 5 * MINUTE),), opened_at=NOW - 5 * MINUTE)
+    decision = look(opened, seen(view(step=100, heartbeat_at=heartbeat_at, work="stalled", loss_state="nan")))
+    assert decision.rule == "defer.began_anew"
+
+
+@pytest.mark.parametrize("heartbeat_at", [NOW, NOW - 20 * MINUTE])
+def test_a_new_life_is_stopped_for_a_step_that_stands_and_not_for_silence(heartbeat_at: Any) -> None:
+    held = incident(
+        Phase.HOLDING,
+        FaultClass.SOFTWARE_CRASH,
+        signals=(started(1, 100, NOW - 40 * MINUTE),),
+        target_step=Known(100),
+        watch_at=NOW - 40 * MINUTE,
+        watch_step=Known(62),
+    )
+    decision = look(held, seen(view(step=62, heartbeat_at=heartbeat_at, life=1)))
+    expected = "defer.repaired_silent" if heartbeat_at == NOW else "defer.repaired_unseen"
+    assert decision.rule == expected
+
+
+def test_weights_that_have_gone_bad_ended_with_their_life() -> None:
+    bad = of_life(0, signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, step=90, at=NOW - 9 * MINUTE))
+    gone_bad = look(incident(signals=(bad,)), seen(view(step=93, heartbeat_at=NOW, loss_state="nan"))).incident
+    assert gone_bad.is_poisoned
+    inherited = incident(
+        signals=(started(1, 95),),
+        onset_attempt="lm",
+        onset_step=Known(90),
+        stretches=(Stretch(attempt="lm", from_step=89),),
+    )
+    decision = look(inherited, seen(view(step=62, heartbeat_at=NOW, life=1)))
+    assert (decision.rule, decision.incident.is_poisoned) == ("defer.began_anew", False)
+    assert decision.incident.loss.stretches == (Stretch(attempt="lm", from_step=89, to_step=96),)
+
+
+def test_a_claim_about_a_life_that_still_catches_up_is_weighed_by_its_own_steps() -> None:
+    lost = signal(FaultClass.NODE_LOST, kind=SignalKind.NODE_STATE, step=None, at=NOW - MINUTE)
+    held = incident(
+        Phase.HOLDING,
+        FaultClass.NODE_LOST,
+        signals=(started(1, 100, NOW - 5 * MINUTE), of_life(1, lost)),
+        target_step=Known(100),
+        watch_at=NOW - 4 * MINUTE,
+        watch_step=Known(61),
+        repaired_at=NOW - 5 * MINUTE,
+    )
+    decision = look(held, seen(view(step=70, heartbeat_at=NOW, life=1)))
+    assert (decision.rule, decision.incident.target_step) == ("defer.confirm", Known(70))
+
+
+def test_lives_whose_events_were_lost_count_by_the_number_of_the_one_at_work() -> None:
+    held = incident(
+        Phase.HOLDING, FaultClass.SOFTWARE_CRASH, signals=(started(4, 100, NOW - 9 * MINUTE),), target_step=Known(100)
+    )
+    assert look(held, seen(view(step=62, heartbeat_at=NOW, life=5))).rule == "defer.began_anew"
+    assert look(held, seen(view(step=62, heartbeat_at=NOW, life=6))).rule == "budget.no_progress"

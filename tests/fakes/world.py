@@ -13,7 +13,13 @@ from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpo
 from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.observation import (
+    OF_A_HEARTBEAT,
+    AttemptStatus,
+    AttemptView,
+    CheckpointView,
+    ReplyView,
+)
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
@@ -202,19 +208,7 @@ class FakeMailbox:
         seen = self.heartbeats.get(attempt.name)
         if seen is None:
             return attempt
-        return replace(
-            attempt,
-            first_step=seen.first_step,
-            last_step=seen.last_step,
-            heartbeat_at=seen.heartbeat_at,
-            loss_state=seen.loss_state,
-            work=seen.work,
-            loss_health=seen.loss_health,
-            onset_step=seen.onset_step,
-            healed_step=seen.healed_step,
-            loss_baseline=seen.loss_baseline,
-            judged_step=seen.judged_step,
-        )
+        return replace(attempt, life=seen.life, **{name: getattr(seen, name) for name in OF_A_HEARTBEAT})
 
     def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
         if not job.mailbox:

@@ -29,7 +29,7 @@ from chalicelib.services.intake.missed_signals import (
 )
 from chalicelib.services.reporting.job_metrics import metric_queries, monitor_needs_asking, readings_of
 from chalicelib.services.reporting.outcome import OutcomeKind
-from chalicelib.services.sweep.job_check import ASK_SAVES_EVERY
+from chalicelib.services.sweep.job_check import ASK_HEARTBEAT_EVERY, ASK_SAVES_EVERY
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.world import START
 from tests.services.world import JOB, World
@@ -311,6 +311,26 @@ def test_nothing_is_said_of_a_run_that_a_person_has_in_hand() -> None:
         name=JOB, status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now(), loss_state="finite", work="stalled"
     )
     assert w.sweep.run().outcomes == ()
+
+
+def test_a_start_in_place_whose_event_was_lost_opens_one_incident() -> None:
+    w = World()
+    w.mailbox.heartbeats[JOB] = AttemptView(
+        name=JOB,
+        status=AttemptStatus.RUNNING,
+        heartbeat_at=w.clock.now(),
+        last_step=Known(62),
+        loss_state="finite",
+        work="training",
+        life=2,
+    )
+    for _ in range(2 * ASK_HEARTBEAT_EVERY):
+        w.sweep.run()
+        w.tick(60)
+        w.mailbox.heartbeats[JOB] = replace(w.mailbox.heartbeats[JOB], heartbeat_at=w.clock.now())
+    w.work()
+    assert [(signal.kind, signal.evidence["life"]) for signal in w.last.signals] == [(SignalKind.MONITOR_STARTED, 2)]
+    assert len(w.store.list_for_job(JOB, limit=5)) == 1
 
 
 def test_incidents_are_looked_after_before_the_jobs() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_denied
-from chalicelib.domain.faults.lives import began_anew_at
+from chalicelib.domain.faults.lives import began_anew_at, without_earlier_poison
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
-from chalicelib.domain.faults.signal_facts import ORDER_KINDS, is_current, signal_step
+from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns, is_current, signal_step
 from chalicelib.domain.faults.stalls import stalled_at
 from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
@@ -111,7 +112,7 @@ def _in_its_life(incident: Incident, view: AttemptView) -> Incident:
     """What was reported of an earlier life of the attempt than the one at work is about the past."""
     anew, repaired_at = began_anew_at(incident, view), incident.tracking.repaired_at
     is_news = anew is not None and (repaired_at is None or repaired_at < anew)
-    return incident.changed(repaired_at=anew) if is_news else incident
+    return without_earlier_poison(incident, view).changed(repaired_at=anew) if is_news else incident
 
 
 # A claim is weighed there by how long the run stands still.
@@ -197,7 +198,10 @@ def is_whole_order(signal: Signal) -> bool:
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:
     if incident.order is not None and (not incident.resubmission.tries or incident.order.get("do") == "stop"):
         return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
-    found = [*_from_signals(incident), *_still_not_finite(incident, view)]
+    signals = [signal for signal in incident.signals if is_current(signal, incident)]
+    if not signals and incident.fault is FaultClass.UNCLEAR:  # all of it came before others started the run again
+        signals = [signal for signal in incident.signals if concerns(signal, incident)]
+    found = [*_from_signals(signals), *_still_not_finite(incident, view)]
     if view is not None and view.name == incident.attempt:
         found += _from_view(incident, view)
     passed_over = _passed_over(incident)
@@ -221,14 +225,11 @@ def _passed_over(incident: Incident) -> frozenset[FaultClass]:
     return passed_over
 
 
-def _from_signals(incident: Incident) -> list[_Named]:
+def _from_signals(signals: Sequence[Signal]) -> list[_Named]:
     return [
         (FAULT_RANK[signal.fault], signal.fault, f"signal.{signal.kind}")
-        for signal in incident.signals
-        if signal.fault is not None
-        and signal.triggers
-        and signal.kind not in ORDER_KINDS
-        and is_current(signal, incident)
+        for signal in signals
+        if signal.fault is not None and signal.triggers and signal.kind not in ORDER_KINDS
     ]
 
 

@@ -7,11 +7,14 @@ no fresh heartbeat denies it: of a run that sends none, or whose heartbeats have
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.faults.lives import life_of
-from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
+from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.observation import OF_A_HEARTBEAT, STALLED, AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.detectors.points import Health
 from rekindle.protocol.signals import FaultClass
@@ -57,6 +60,30 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
     if signal.kind is SignalKind.LOSS_RECOVERED:
         return view.healed_step is None and view.loss_health in _BAD_HEALTH
     return view.loss_health == Health.OK and view.loss_state == "finite" and view.healed_step is None
+
+
+def as_of_newest_life(incident: Incident, seen: Observation) -> Observation:
+    """The look without what a heartbeat of an earlier life of the attempt shows: a start of all its processes since
+    has been reported, and nothing is known of them yet.
+    """
+    view = seen.attempt.value if isinstance(seen.attempt, Known) else None
+    if view is None or view.name != incident.attempt or view.status is not AttemptStatus.RUNNING:
+        return seen
+    newest = max(
+        (
+            life_of(signal) or 0
+            for signal in incident.signals
+            if signal.kind is SignalKind.MONITOR_STARTED
+            and signal.attempt == view.name
+            and not is_denied(signal, view, now=seen.observed_at)
+        ),
+        default=0,
+    )
+    if newest <= view.life:
+        return seen
+    blank = AttemptView(name=view.name, status=view.status)
+    anew = replace(view, life=newest, **{name: getattr(blank, name) for name in OF_A_HEARTBEAT})
+    return replace(seen, attempt=Known(anew))
 
 
 def is_beyond_heartbeats(signal: Signal, view: AttemptView) -> bool:

@@ -4,13 +4,16 @@ their place (torchrun, a loop in a script, a process manager) begins the next on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.faults.signal_facts import concerns
+from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
+from rekindle.protocol.signals import FaultClass
 
 _RIGHT_AFTER: Final = timedelta(microseconds=1)
 
@@ -26,21 +29,47 @@ def began_anew_at(incident: Incident, view: AttemptView) -> datetime | None:
 
     The newest moment at which something was reported of an earlier life, or the newest life's own start was.
     """
-    times = [signal.occurred_at for signal in incident.signals if concerns(signal, incident) and _is_past(signal, view)]
+    times = [signal.occurred_at for signal in incident.signals if concerns(signal, incident) and is_past(signal, view)]
     return max(times) + _RIGHT_AFTER if times else None
 
 
-def lives_begun(incident: Incident) -> int:
-    """How many lives of the attempt under care have begun in this Incident: starts that others made in its place."""
+def without_earlier_poison(incident: Incident, view: AttemptView) -> Incident:
+    """Weights that have gone bad ended with the life that held them. What that life has saved since stays unused, as
+    far as it came; what the newer one saves beyond that is its own.
+    """
+    if incident.loss.onset_attempt != view.name:
+        return incident
+    reached = [signal_step(signal) for signal in incident.signals if is_past(signal, view)]
+    ends = [step.value + 1 for step in reached if isinstance(step, Known)]
+    stretches = tuple(
+        replace(stretch, to_step=max(ends))
+        if ends and stretch.attempt == view.name and stretch.to_step is None and stretch.from_step < max(ends)
+        else stretch
+        for stretch in incident.loss.stretches
+    )
+    return incident.changed(
+        onset_attempt=None,
+        onset_step=Unknown("its processes have been started again since"),
+        is_onset_later=False,
+        onset_fault=FaultClass.NON_FINITE,
+        stretches=stretches,
+    )
+
+
+def lives_begun(incident: Incident, view: AttemptView) -> int:
+    """How many lives of the attempt under care have begun in this Incident: starts that others made in its place.
+    Those of which no event came are known by the number of the one at work.
+    """
     begun = {
-        life_of(signal)
+        life_of(signal) or 0
         for signal in incident.signals
         if signal.kind is SignalKind.MONITOR_STARTED and signal.triggers and concerns(signal, incident)
     }
-    return len(begun)
+    return max(len(begun), view.life - min(begun) + 1) if begun else 0
 
 
-def _is_past(signal: Signal, view: AttemptView) -> bool:
+def is_past(signal: Signal, view: AttemptView) -> bool:
+    """It is about an earlier life than the one at work, or tells of that one's start."""
     life = life_of(signal)
     if life is None or not signal.triggers:
         return False

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
+from chalicelib.domain.faults.lives import is_past
 from chalicelib.domain.faults.loss import with_stretch
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.evidence import Stretch, newest_before
@@ -31,6 +32,7 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         signal
         for signal in incident.signals
         if signal.fault is FaultClass.NON_FINITE and is_confirmed(signal, incident, view)
+        if view is None or view.name != signal.attempt or not is_past(signal, view)
     ]
     late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
     incident = _lower_onset(incident, late)

@@ -65,6 +65,24 @@ class FailureVerdict:
     person_needed: bool = False
 
 
+# What of an AttemptView a process itself has written, and only that process.
+OF_A_HEARTBEAT: Final = (
+    "first_step",
+    "last_step",
+    "heartbeat_at",
+    "is_heartbeat_last",
+    "died_of",
+    "loss_state",
+    "work",
+    "step_s",
+    "loss_health",
+    "onset_step",
+    "healed_step",
+    "loss_baseline",
+    "judged_step",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView(Record):
     """One attempt as the platform and its own heartbeat show it: one flat record, because rules weigh both at once.

@@ -42,10 +42,19 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     reason += step_word(incident.target_step)
     if incident.phase in UNTOLD:
         return context.move("defer.confirm", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
+    reported_at = max(
+        (signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None
+    )
     began_unseen = incident.tracking.watch_at is not None and not isinstance(incident.tracking.watch_step, Known)
-    if began_unseen and isinstance(attempt.last_step, Known) and has_fresh_heartbeat(attempt, now=context.now):
-        # Its heartbeats are seen for the first time since the claim: what it does from here is what tells.
-        mark = best_step(incident.target_step, attempt.last_step)
+    is_anew = _is_about_a_later_life(context, attempt, reported_at)
+    if (
+        isinstance(attempt.last_step, Known)
+        and (is_anew or began_unseen)
+        and has_fresh_heartbeat(attempt, now=context.now)
+    ):
+        # Its heartbeats are seen for the first time since the claim, or come from behind the step that it was at before
+        # it was started again: what it does from here is what tells.
+        mark = attempt.last_step if is_anew else best_step(incident.target_step, attempt.last_step)
         return context.stay(
             "defer.confirm",
             reason,
@@ -54,9 +63,6 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
             watch_step=mark,
             target_step=mark,
         )
-    reported_at = max(
-        (signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None
-    )
     since = max(incident.phase_entered_at, incident.tracking.watch_at or incident.phase_entered_at)
     since = max(since, min(reported_at, context.now)) if reported_at else since
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
@@ -67,6 +73,14 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
         else context.now + max(NEXT_HEARTBEAT, context.policy.timing.look_min)
     )
     return context.stay("defer.confirm", reason, until=min(next_heartbeats, since + _confirm_limit(context)))
+
+
+def _is_about_a_later_life(context: RuleContext, attempt: AttemptView, reported_at: datetime | None) -> bool:
+    """It is claimed of a life that was being watched already, as one that had just been started in its place."""
+    tracking = context.incident.tracking
+    if attempt.life == 0 or tracking.repaired_at is None or tracking.watch_at is None or reported_at is None:
+        return False
+    return tracking.repaired_at <= reported_at and tracking.watch_at < reported_at
 
 
 def claims_are_over(context: RuleContext) -> bool:

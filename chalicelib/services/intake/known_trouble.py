@@ -20,7 +20,7 @@ from rekindle.protocol.signals import FaultClass
 
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
-_ENDS: Final = frozenset({"Failed", "Stopped", "Gone"})  # what events and the sweep call it
+_ENDS: Final = frozenset({"Failed", "Stopped", "Gone", "Completed"})  # what events and the sweep call it
 CLUSTER_DRAINED: Final = "node.cluster_drained"  # rules/node/beginning.py
 LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
 

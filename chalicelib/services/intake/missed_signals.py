@@ -87,6 +87,27 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
     )
 
 
+def signal_from_life(job: Job, view: AttemptView, steps: Series) -> Signal | None:
+    """Its processes have all been started again in the attempt; `steps` tell how far those before them came."""
+    if view.life == 0 or view.heartbeat_at is None:
+        return None
+    reached = max(
+        (int(step) for at, step in steps if job.attempt_started_at is None or at >= job.attempt_started_at),
+        default=None,
+    )
+    return Signal(
+        kind=SignalKind.MONITOR_STARTED,
+        source=SignalSource.SWEEP,
+        occurred_at=view.heartbeat_at,
+        dedupe_key=f"heartbeat:{view.name}:life:{view.life}"[:200],
+        summary=f"{view.name} was started again in its place, says its heartbeat: it is its life {view.life}",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=FaultClass.SOFTWARE_CRASH,
+        evidence={"found_by": "sweep", "life": view.life} | ({} if reached is None else {"step": reached}),
+    )
+
+
 def signal_from_start(job: Job, view: AttemptView, own: Attempt) -> Signal | None:
     """The attempt began far below its resume step: what was trained since is trained again."""
     if not isinstance(own.resume_step, Known) or not isinstance(view.first_step, Known):

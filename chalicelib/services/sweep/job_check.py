@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from chalicelib.domain.faults.lives import life_of
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import PLAN_IGNORED, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -27,6 +28,7 @@ from chalicelib.services.intake.missed_signals import (
     never_in_rhythm,
     signal_from_count,
     signal_from_heartbeat,
+    signal_from_life,
     signal_from_metrics,
     signal_from_saves,
     signal_from_start,
@@ -42,6 +44,7 @@ from rekindle.protocol.signals import FaultClass
 ASK_STATE_EVERY: Final = 30
 ASK_HEARTBEAT_EVERY: Final = 10
 ASK_SAVES_EVERY: Final = 30
+RECENT: Final = 5  # Incidents of a Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,8 @@ class JobCheck:
                 signal = self._signal_after_last_heartbeat(job, readings, heartbeat) or signal_from_heartbeat(
                     job, heartbeat, now=now
                 )
-                return signal or self._signal_from_ignored_plan(job, heartbeat)
+                signal = signal or self._signal_from_ignored_plan(job, heartbeat)
+                return signal or self._signal_from_life(job, heartbeat, readings["step"])
         step, bad = readings["step"], readings["bad"]
         poisoned = signal_from_count(job, bad.value, now=now) if isinstance(bad, Known) else None
         if poisoned is not None or not isinstance(step, Known):
@@ -128,6 +132,19 @@ class JobCheck:
         if not newest or newest[0].phase is not Phase.HANDED_OVER or newest[0].incident_id != current.incident_id:
             return None  # its own recovery verified the start, or a person asked to leave the run alone
         return None if newest[0].outcome == PLAN_IGNORED else signal
+
+    def _signal_from_life(self, job: Job, heartbeat: AttemptView, steps: Maybe[Series]) -> Signal | None:
+        """A life of which no Incident knows."""
+        signal = signal_from_life(job, heartbeat, steps.value if isinstance(steps, Known) else ())
+        if signal is None:
+            return None
+        known = (
+            life_of(kept) or 0
+            for incident in self.store.list_for_job(job.job_id, limit=RECENT)
+            for kept in incident.signals
+            if kept.attempt == job.current_attempt
+        )
+        return signal if max(known, default=0) < heartbeat.life else None
 
     def _signal_after_last_heartbeat(
         self, job: Job, readings: Mapping[str, Maybe[Series]], heartbeat: AttemptView

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from chalicelib.domain.decision.rule import decided_by, rule
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -11,6 +13,7 @@ from chalicelib.domain.decision.verdict import (
     story,
 )
 from chalicelib.domain.fault_specs.faults import DEADLY, LOSS_FAULTS
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.lives import lives_begun
 from chalicelib.domain.faults.signal_facts import STATE_KINDS
 from chalicelib.domain.model.action import Severity
@@ -112,7 +115,7 @@ def defer_began_anew(context: RuleContext) -> Decision | None:
     if not began_anew(context):
         return None
     budgets, attempt = context.policy.budgets, context.attempt_seen
-    in_vain = lives_begun(context.incident)
+    in_vain = lives_begun(context.incident, attempt)
     if in_vain >= max(budgets.max_no_progress, 2):
         return context.hand_over(
             "budget.no_progress",
@@ -137,17 +140,23 @@ def _watched_since(context: RuleContext, what: str, *, name: str = "defer.repair
     back_for = context.now - (repaired_at or context.now)
     if isinstance(attempt.last_step, Known) and isinstance(context.incident.target_step, Known):
         if still >= context.policy.timing.silent_limit and back_for >= context.policy.timing.silent_limit:
+            if name == "defer.began_anew" and not has_fresh_heartbeat(attempt, now=context.now):
+                return _left_unseen(context, what, back_for)
             reason = f"{attempt.name} has not moved for {span_word(still)} since {what}."
             return begin_stop(context, "defer.repaired_silent", reason)
     elif back_for >= context.policy.timing.repair_grace:
-        return context.close(
-            "defer.repaired_unseen",
-            f"{attempt.name} has run for {span_word(back_for)} since {what}. Whether it passed the step it was at "
-            "cannot be seen",
-            Phase.STOPPED,
-            severity=Severity.WARNING,
-        )
+        return _left_unseen(context, what, back_for)
     return hold(context, name, f"{attempt.name} runs again after {what}; watching its steps")
+
+
+def _left_unseen(context: RuleContext, what: str, back_for: timedelta) -> Decision:
+    return context.close(
+        "defer.repaired_unseen",
+        f"{context.attempt_seen.name} has run for {span_word(back_for)} since {what}. Whether it passed the step it "
+        "was at cannot be seen",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
 
 
 @rule(*WEIGHED)
