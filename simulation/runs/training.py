@@ -362,7 +362,8 @@ class Training:
     def _restarts_in_place(self, attempt: Attempt, step: int) -> None:
         """Its launcher (torchrun, a loop around srun, NVRx) starts all its processes again, in the same attempt."""
         self.loses_processes(attempt, step)
-        attempt.run.falls_ill("dead", self._clock.now(), reached=step)
+        if attempt.run.live == [attempt]:
+            attempt.run.falls_ill("dead", self._clock.now(), reached=step)
         self._later(attempt, "life", LAUNCHING, lambda: self.starts_again(attempt))
 
     def _rests(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
