@@ -4,6 +4,7 @@ OUT/rekindle/             to be put beside on_create.sh in the bucket of the lif
     rekindle_agent.sh       installs; called at the end of on_create.sh, on every node
     rekindle-agent.service  the systemd unit
     rekindle.env            the agent's settings
+    allow.conf              what the agent may do; observe until an administrator says otherwise. Kept where it is there
     requirements.txt        exact versions, with hashes where the wheels are beside it
     wheels/                 the package and all it needs: nothing comes from the network at install time
     python.tar.gz           the Python that runs it, where --python names one
@@ -31,6 +32,7 @@ SCRIPT: Final = "rekindle_agent.sh"
 UNIT: Final = "rekindle-agent.service"
 POLICY: Final = "iam-head-node.json"
 SETTINGS: Final = "rekindle.env"
+ALLOWED: Final = "allow.conf"
 REQUIREMENTS: Final = "requirements.txt"
 WHEELS: Final = "wheels"
 PYTHON: Final = "python.tar.gz"
@@ -134,11 +136,13 @@ def write(
 ) -> None:
     """Write the folder and the policy, over earlier ones. `python`: see --python. Raises: OSError, LifecycleError."""
     folder = out / FOLDER
+    kept = (folder / ALLOWED).read_bytes() if (folder / ALLOWED).exists() else (HERE / ALLOWED).read_bytes()
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     for name in (SCRIPT, UNIT):
         shutil.copy(HERE / name, folder / name)
+    (folder / ALLOWED).write_bytes(kept)
     (folder / SETTINGS).write_text(settings(place), encoding="utf-8")
     if wheels:
         (folder / WHEELS).mkdir()

@@ -54,6 +54,7 @@ log_file=$root/var/log/rekindle-install.log
 [ -z "$dry" ] && [ "$verb" != status ] || log_file=/dev/null
 SERVICE=rekindle-agent.service
 opt=$root/opt/rekindle state=$root/var/lib/rekindle unit=$root/etc/systemd/system/$SERVICE env_to=$root/etc/rekindle/agent.env
+allow=$root/etc/rekindle/allow.conf
 say() {
     printf '%s rekindle_agent: %s\n' "$(date -u +%FT%TZ)" "$*" | tee -a "$log_file" 2>/dev/null || true
 }
@@ -304,7 +305,7 @@ agent() { # the agent's own command line, with its settings
         set -a
         # shellcheck disable=SC1090
         . "$env_to"
-        PATH=/opt/slurm/bin:/opt/slurm/sbin:$PATH REKINDLE_STATE_DIR=${REKINDLE_STATE_DIR:-$state} exec "$opt/current/bin/python" -m rekindle.slurm_agent "$@"
+        PATH=/opt/slurm/bin:/opt/slurm/sbin:$PATH REKINDLE_STATE_DIR=${REKINDLE_STATE_DIR:-$state} REKINDLE_ROOT=$root exec "$opt/current/bin/python" -m rekindle.slurm_agent "$@"
     )
 }
 
@@ -375,6 +376,10 @@ main() {
     before=$(version_at current)
     older=$(version_at previous)
     install_package
+    if [ -z "$before" ] && [ ! -e "$allow" ] && would "leave $allow: the agent does only what that file allows"; then
+        put 600 "$allow" <"$here/allow.conf" || fail "$allow cannot be written: make the folder again"
+        say "the agent does what $allow allows: $(grep '^mode' "$allow")"
+    fi
     if [ -n "$dry" ]; then
         [ "$before" = "$home" ] || would "put $home in force${before:+ instead of $before}"
         would "start the agent unless it runs so already" || return 0

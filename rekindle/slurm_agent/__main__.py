@@ -127,8 +127,24 @@ def _clock(clients: Clients) -> AwsClock:
     return clock
 
 
-def _agent(settings: Settings, clients: Clients, clock: AwsClock, guard: int | None, lease: Lease | None) -> Agent:
-    return Agent(settings=settings, clients=clients, clock=clock, build=build, guard_fd=guard, lease=lease)
+def _agent(
+    settings: Settings,
+    clients: Clients,
+    clock: AwsClock,
+    guard: int | None,
+    lease: Lease | None,
+    *,
+    is_leaving: bool = False,
+) -> Agent:
+    return Agent(
+        settings=settings,
+        clients=clients,
+        clock=clock,
+        build=build,
+        guard_fd=guard,
+        lease=lease,
+        is_leaving=is_leaving,
+    )
 
 
 def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
@@ -157,7 +173,7 @@ def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, st
     if lease is None:
         print("LEFT     the lease of an agent that is gone has not ended yet: try again in three minutes")
         return NOT_OK
-    code = _give_back(_agent(settings, clients, clock, guard, lease), is_dry=False)
+    code = _give_back(_agent(settings, clients, clock, guard, lease, is_leaving=True), is_dry=False)
     lease.give_back()
     return code
 

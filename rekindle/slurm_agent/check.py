@@ -100,6 +100,8 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
             memory=nothing,
             own_actions=nothing,
             resource_config=settings.resource_config,
+            state_dir=settings.state_dir,
+            allow_file=settings.allow_file,
             environ=settings.environ,
             partitions=settings.partitions,
             accounts=settings.accounts,
@@ -113,6 +115,8 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
     jobs = sum("/attempts/" in key for key in reading.documents)
     version, arn = parts.watcher.slurm_version, parts.watcher.cluster_arn
     yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
+    for line in parts.slurm.barred_here():
+        yield Finding(what="allowed", is_ok=None, text=line)
     yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
     try:
         for advice in parts.watcher.advice(datetime.now(UTC)):

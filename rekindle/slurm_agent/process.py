@@ -41,7 +41,8 @@ Build = Callable[[AgentContext], Parts]
 class Agent:
     """The parts that act, while this process holds the cluster's lease. `guard_fd`: see `lock`.
 
-    lease: see `takeover.wait_for_lease`; None where nothing is changed, and in tests of one part.
+    lease: see `takeover.wait_for_lease`; None where nothing is changed, and in tests of one part. is_leaving: see
+    `AgentContext`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Agent:
         build: Build,
         guard_fd: int | None,
         lease: Lease | None = None,
+        is_leaving: bool = False,
     ) -> None:
         self._settings = settings
         self._lease = lease
@@ -72,6 +74,9 @@ class Agent:
                 memory=self.outbox,
                 own_actions=self.journal,
                 resource_config=settings.resource_config,
+                state_dir=settings.state_dir,
+                allow_file=settings.allow_file,
+                is_leaving=is_leaving,
                 guard_fd=guard_fd,
                 holding=lease,
                 environ=settings.environ,
@@ -140,6 +145,7 @@ class Agent:
 
     def heartbeat(self) -> AgentDoc:
         """As of now."""
+        self.problems.set("allowed", self.parts.slurm.barred_here())
         if isinstance(self._clock, AwsClock):
             self.problems.set("clock", self._clock.problems())
         problems = self.problems.lines()

@@ -63,6 +63,12 @@ class Ctld:
 
     # ---- reads
 
+    def check(self, order: Order) -> None:
+        """Nothing is barred here."""
+
+    def barred_here(self) -> tuple[str, ...]:
+        return ()
+
     def _look(self) -> None:
         if self.is_away:
             raise SlurmUnavailable("Unable to contact slurm controller")

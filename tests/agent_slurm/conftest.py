@@ -19,6 +19,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.fake_slurm import FakeSlurm
+from tests.agent_slurm.gates import open_gate
 
 START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)
 
@@ -90,6 +91,7 @@ class Head:
             cluster="ml",
             runner=runner,
             reads=self.reads,
+            gate=open_gate(runner, self.reads),
             node_map=node_map,
             settings=self.watch.current_settings,
             now=lambda: self.now,

@@ -185,7 +185,8 @@ def detail_of(job: Mapping[str, str]) -> str:
     """The line of scontrol -o show job, in the form of 24.05."""
     return (
         f"JobId={job['JobID']} JobName={job['Name']} UserId={job['UserName']}({job['UserID']}) GroupId=ml(1000)"
-        f" MCS_label=N/A Priority={job['PriorityLong']} Nice=0 Account={job.get('Account', 'research')} QOS=normal"
+        f" MCS_label=N/A Priority={job['PriorityLong']} Nice=0 Account={job.get('Account', 'research')}"
+        f" QOS={job.get('QOS', 'normal')}"
         f" JobState={job['State']} Reason={job['Reason']} Dependency={job['Dependency']} Requeue={job['Requeue']}"
         f" Restarts={job['RestartCnt']} BatchFlag={job['BatchFlag']} Reboot=0 ExitCode={job.get('ExitCode', '0:0')}"
         f" RunTime=00:01:00 TimeLimit={job['TimeLimit']} TimeMin=N/A SubmitTime={job['SubmitTime']}"
@@ -196,7 +197,9 @@ def detail_of(job: Mapping[str, str]) -> str:
         f" ReqTRES=cpu=192,mem=4000G,node=2,billing=192,gres/gpu=16 AllocTRES=cpu=192,mem=4000G,node=2,gres/gpu=16"
         f" Socks/Node=* NtasksPerN:B:S:C=1:0:*:* CoreSpec=* MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0"
         f" Features=(null) DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)"
-        f" Command={job['Command']} WorkDir={job['WorkDir']} Comment={job['Comment']}"
+        f" Command={job['Command']} WorkDir={job['WorkDir']}"
+        + (f" AdminComment={job['AdminComment']}" if job.get("AdminComment") else "")
+        + f" Comment={job['Comment']}"
         f" StdErr={job['STDERR']} StdIn=/dev/null StdOut={job['STDOUT']} TresPerNode=gres/gpu:8"
     )
 

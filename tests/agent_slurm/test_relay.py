@@ -41,6 +41,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJob
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay, is_for_the_run, shared_path
 from tests.agent_slurm.conftest import START, Kept
+from tests.agent_slurm.gates import NoGate, open_gate
 
 JOB = "slurm.ml.7"
 PREFIX = f"clusters/ml/jobs/{JOB}"
@@ -209,10 +210,12 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
     for command in (scontrol, squeue):
         command.chmod(0o755)
     runner = Runner(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    reads = CopyReads(runner, lambda: START)
     commands = Commands(
         cluster="ml",
         runner=runner,
-        reads=CopyReads(runner, lambda: START),
+        reads=reads,
+        gate=open_gate(runner, reads, NoGate),
         node_map=NodeMap(str(tmp_path / "none")),
         settings=Settings,
         now=lambda: START,

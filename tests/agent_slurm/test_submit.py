@@ -26,7 +26,7 @@ from rekindle.slurm_agent.reading import comment, options
 from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
 from rekindle.slurm_agent.reading.script import read as read_script
 from tests.agent_slurm.conftest import START, Head
-from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of
+from tests.agent_slurm.fake_slurm import DEFAULTS, detail_of, node_line
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 SCRIPT = "#!/bin/bash\n#SBATCH -N2\nsrun python train.py\n"
@@ -472,6 +472,7 @@ def test_commands_are_argument_lists(head: Head) -> None:
     assert commands.repoint(7, 70, others=False) == Repointed(changed=(9,), left=(10,))
     assert commands.repoint(7, 70, others=True) == Repointed(changed=(9, 10))
     commands.drain("node1", "rekindle:inc 1; rm -rf /")
+    head.fake.nodes([node_line("node1", "IDLE+DRAIN", "rekindle:inc-1")])
     commands.resume("node1")
     commands.mark("node1", Repair.REPLACE)
     commands.reboot("node1", "rekindle:inc-1")

@@ -248,6 +248,11 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/agent_slurm/test_submit.py::test_a_spec_of_another_user_is_not_submitted",
         "tests/agent_slurm/test_watch.py::test_nobody_joins_another_users_job",
     ),
+    "H3": (
+        "tests/agent_slurm/test_injected_orders.py::test_nothing_that_the_file_forbids_is_run",
+        "tests/agent_slurm/test_allowed.py::test_only_a_file_of_roots_that_no_one_else_can_write_counts",
+        "tests/agent_slurm/test_allowed.py::test_what_cannot_be_counted_is_not_done",
+    ),
     "H2": (
         "tests/agent/test_orders.py::test_an_order_that_is_late_is_refused_and_never_run",
         "tests/agent/test_orders.py::test_an_order_for_another_cluster_is_refused_under_our_own_name",

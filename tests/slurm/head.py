@@ -50,15 +50,25 @@ class Head:
         self.shims.mkdir(exist_ok=True)
         state.mkdir(exist_ok=True)
         own = lab.environ()
+        self.root = state.with_name(f"{state.name}-root")
+        self.allow("[allow]\nverbs = *\n")
         self.environ = own | {
             "PATH": f"{self.shims}:{own['PATH']}",
             "REKINDLE_BUCKET": BUCKET,
             "REKINDLE_CLUSTER": "lab",
             "SAGEMAKER_RESOURCE_CONFIG_PATH": "/nonexistent",
+            "REKINDLE_ROOT": str(self.root),
         }
         self._tokens = 0
         self.clock = clock or SetClock()
         self.start()
+
+    def allow(self, text: str) -> None:
+        """What the administrator of the head node allows from now on."""
+        path = self.root / "etc/rekindle/allow.conf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
 
     def start(self) -> None:
         settings = Settings.read(self.environ, {"state_dir": str(self.state)})

@@ -27,7 +27,7 @@ from localcloud.cloud import STACK, Cloud
 from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
-from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
+from rekindle.protocol.cluster.orders import Barred, Order, OrderResult, Outcome, Verb
 from tests.slurm import head_node
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -75,6 +75,13 @@ class Site:
         if command[0] == "bash":
             env.pop("PYTHONPATH")
         return subprocess.run(command, env=env, cwd=self.folder, capture_output=True, text=True, check=False)
+
+    def allow(self, text: str) -> None:
+        """What the head node's administrator has written."""
+        path = self.root / "etc/rekindle/allow.conf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
 
     def current(self) -> str:
         return os.readlink(self.root / "opt/rekindle/current")
@@ -176,6 +183,13 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     first = site.current()
     said(site.script(site.bundle, "install"), 0, "nothing to do")
 
+    # It only observes, until its administrator says otherwise.
+    site.order("drain-0", Verb.DRAIN, node=lab.nodes[2], incident_id="inc-0")
+    observed = site.answer("drain-0")
+    assert (observed.outcome, observed.barred) == (Outcome.REFUSED, Barred.OBSERVED), observed
+    assert not lab.node_states()[lab.nodes[2]].startswith("drain")
+    site.allow("mode = act\n")
+
     # What it holds, and what others hold.
     (lab.folder / "work/job.sh").write_text(SLEEPS)
     held, users = (lab.submit(lab.folder / "work/job.sh") for _ in range(2))
@@ -193,7 +207,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     said(site.script(site.other("two"), "upgrade"), 0, "the agent was started")
     second = site.current()
     assert second != first
-    assert site.journal() == ["drain-1", "hold-1"]
+    assert site.journal() == ["drain-0", "drain-1", "hold-1"]
     broken = site.other("three", **{"-m rekindle.slurm_agent": "-m no_such_module"})  # which ends at once
     said(site.script(broken, "upgrade"), 1, "does not run: the agent is", "as before")
     assert site.current() == second
@@ -203,7 +217,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
     said(site.agent("rollback", "--here", "--dry-run"), 0, f"go back from {fourth} to {second}")
     said(site.agent("rollback", "--here", "--yes"), 0, "the next rollback returns to")
     assert site.current() == second
-    assert site.journal() == ["drain-1", "hold-1"]
+    assert site.journal() == ["drain-0", "drain-1", "hold-1"]
     assert not Path(first).exists(), "the version in force and the one before are kept"
     said(site.agent("status", "--region", "us-east-1"), 0, "the agent runs")
 
@@ -231,6 +245,7 @@ def test_from_its_installation_to_its_removal(site: Site) -> None:
 
 def test_an_upgrade_and_a_rollback_in_the_middle_of_orders_do_nothing_twice_and_lose_nothing(site: Site) -> None:
     lab, starts = site.pod.lab, site.folder / "starts"
+    site.allow("mode = act\n")
     said(site.script(site.bundle, "install"), 0, "the agent was started")
     lab.wait(lambda: site.has(agent_key(CLUSTER)), "the heartbeat")
     job_file = lab.folder / "work/job.sh"

@@ -60,6 +60,8 @@ def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watcher:
         memory=nothing,
         own_actions=nothing,
         resource_config="/nonexistent",
+        state_dir=lab.folder,
+        allow_file="/nonexistent",
         environ=lab.environ(),
         **rules,
     )

@@ -22,6 +22,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
+from tests.agent_slurm.gates import open_gate
 
 
 class HeadNode:
@@ -48,6 +49,7 @@ class HeadNode:
             cluster="lab",
             runner=runner,
             reads=reads,
+            gate=open_gate(runner, reads),
             node_map=node_map,
             settings=self.watch.current_settings,
             now=lambda: datetime.now(UTC),

@@ -145,6 +145,14 @@ class Outcome(StrEnum):
     FAILED = "failed"  # tried, and it is not known whether it took effect: Slurm did not answer
 
 
+class Barred(StrEnum):
+    """Why the head node itself does not carry out an order: what its administrator wrote there."""
+
+    NOT_ALLOWED_HERE = "not_allowed_here"
+    OVER_A_CAP = "over_a_cap"  # too many of its kind in an hour or a day
+    OBSERVED = "observed"  # it would have been carried out
+
+
 class RunTie(StrEnum):
     """By what two jobs are starts of one run."""
 
@@ -178,7 +186,7 @@ class OrderResult(Message):
     """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people.
 
     `sibling`: REFUSED, because another start of the run lives or will run by itself. `is_held_by_user`: REFUSED,
-    because the job waits held, and not by us.
+    because the job waits held, and not by us. `barred`: REFUSED, by the head node's own file.
     """
 
     token: Identity
@@ -193,6 +201,7 @@ class OrderResult(Message):
     incident_id: Identity | None = None
     sibling: Sibling | None = None
     is_held_by_user: bool = False
+    barred: Barred | None = None
 
 
 def token_of(*parts: str) -> str:

@@ -10,7 +10,8 @@ SlurmError
 └── SlurmRefused       slurmctld refused, and nothing was changed: trying again changes nothing.
     ├── UnknownJob     slurmctld does not know the job (any more)
     ├── UnknownNode    slurmctld knows no such node
-    └── NotProtected   the job is none of ours, and is left alone
+    ├── NotProtected   the job is none of ours, and is left alone
+    └── BarredHere     an administrator of this head node does not allow it, or not so often
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
-from rekindle.protocol.cluster.orders import Order, Repair, Sibling, Signal
+from rekindle.protocol.cluster.orders import Barred, Order, Repair, Sibling, Signal
 
 
 class SlurmError(Exception):
@@ -51,6 +53,14 @@ class UnknownNode(SlurmRefused):
 
 class NotProtected(SlurmRefused):
     """The job has never asked for protection: no order may touch it."""
+
+
+class BarredHere(SlurmRefused):
+    """An administrator of this head node does not allow it, or not so often."""
+
+    def __init__(self, why: str, barred: Barred) -> None:
+        super().__init__(why)
+        self.barred = barred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,14 @@ class Slurm(Protocol):
     Reads ask slurmctld, never a cache. Each command that changes something inherits `AgentContext.guard_fd`
     (`subprocess` `pass_fds`), so that an agent that is started again can tell that none of its forerunner's still runs.
     """
+
+    def check(self, order: Order) -> None:
+        """Before the first command of an order. Raises: BarredHere where an administrator does not allow it here."""
+        ...
+
+    def barred_here(self) -> tuple[str, ...]:
+        """What an administrator does not allow as a whole, one line each, for people."""
+        ...
 
     # ---- reads
     def job(self, slurm_job: int) -> AttemptDoc | None:
@@ -374,6 +392,9 @@ class AgentContext:
     memory: Memory
     own_actions: OwnActions
     resource_config: str  # path of resource_config.json; need not exist
+    state_dir: Path
+    allow_file: str  # see `privileged.allowed`; need not exist
+    is_leaving: bool = False  # what is held is given back, and nothing else is done
     guard_fd: int | None = None
     holding: LeaseHolder | None = None  # None in tests of one part, and where nothing is changed
     environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF

@@ -29,8 +29,10 @@ ENV_STACK: Final = "REKINDLE_STACK"
 ENV_STATE_DIR: Final = "REKINDLE_STATE_DIR"
 ENV_POLL: Final = "REKINDLE_POLL_S"
 ENV_LEASE: Final = "REKINDLE_LEASE_S"
+ENV_ROOT: Final = "REKINDLE_ROOT"  # below which it was installed, in tests and images
 ENV_PARTITIONS: Final = "REKINDLE_PARTITIONS"
 ENV_ACCOUNTS: Final = "REKINDLE_ACCOUNTS"
+ALLOW_FILE: Final = "/etc/rekindle/allow.conf"  # see `privileged.allowed`
 DEFAULT_STACK: Final = "rekindle"
 DEFAULT_STATE_DIR: Final = "/var/lib/rekindle"
 DEFAULT_POLL_S: Final = 10.0  # squeue and scontrol every ten seconds is what one person at a terminal asks of slurmctld
@@ -63,6 +65,7 @@ class Settings:
     poll_s: float
     resource_config: str
     lease_s: float = DEFAULT_LEASE_S
+    allow_file: str = ALLOW_FILE
     partitions: frozenset[str] = frozenset()
     accounts: frozenset[str] = frozenset()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -115,6 +118,7 @@ class Settings:
             poll_s=poll_s,
             resource_config=config,
             lease_s=lease_s,
+            allow_file=environ.get(ENV_ROOT, "") + ALLOW_FILE,
             partitions=named[ENV_PARTITIONS],
             accounts=named[ENV_ACCOUNTS],
             environ=dict(environ),

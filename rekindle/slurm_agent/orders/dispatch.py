@@ -44,6 +44,10 @@ class OrderDispatcher:
         self._reread = reread
         self._asked: dict[str, int] = {}
 
+    def check(self, order: Order) -> None:
+        """See `ports.Slurm`."""
+        self._slurm.check(order)
+
     def carry_out(self, order_try: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
         match order_try.order.verb:
             case Verb.SIGNAL:

@@ -17,7 +17,7 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, is_id, parse_json
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import LeaseHolder, NotHolder, SlurmRefused, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import BarredHere, LeaseHolder, NotHolder, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
@@ -195,6 +195,8 @@ class OrderExecutor:
         except SlurmUnavailable as err:
             wait_s = min(MAX_WAIT_S, FIRST_WAIT_S * 2 ** min(entry.tries, 10))
             return self._again(entry, str(err), wait_s=wait_s, counts=True)
+        except BarredHere as err:
+            return Result(outcome=Outcome.REFUSED, detail=str(err), barred=err.barred)
         except SlurmRefused as err:
             return refused(f"Slurm refused: {err}")
         except _Expired:
@@ -209,16 +211,19 @@ class OrderExecutor:
         """
         try:
             return self._dispatcher.carry_out(order_try)
+        except BarredHere:
+            raise
         except SlurmRefused:
             if order_try.order.verb is Verb.SIGNAL:
                 raise
         return self._dispatcher.carry_out(order_try)
 
     def _begin(self, order: Order) -> None:
-        """Raises: _Expired, OrderNotReady, and then nothing may be run."""
+        """Raises: _Expired, OrderNotReady, SlurmError, and then nothing may be run."""
         at = self._clock.now()
         if at >= order.expires_at:
             raise _Expired
+        self._dispatcher.check(order)
         if self._holding is not None:
             try:
                 self._holding.begin(order.token, at)
@@ -277,6 +282,7 @@ class OrderExecutor:
             incident_id=order.incident_id if order else None,
             sibling=result.sibling,
             is_held_by_user=result.is_held_by_user,
+            barred=result.barred,
         )
 
 

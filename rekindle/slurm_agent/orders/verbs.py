@@ -30,7 +30,7 @@ from typing import Final, Protocol
 
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Order, Outcome, Sibling
+from rekindle.protocol.cluster.orders import Barred, Order, Outcome, Sibling
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import Slurm
 
@@ -51,6 +51,7 @@ class Result:
     slurm_job: int | None = None
     sibling: Sibling | None = None
     is_held_by_user: bool = False
+    barred: Barred | None = None
 
 
 class OrderNotReady(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -13,6 +14,8 @@ from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.privileged.caps import Caps
+from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner, Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -58,10 +61,19 @@ def build(ground: AgentContext) -> Parts:
         files=files,
         holding=ground.holding,
     )
+    gate = Gate(
+        runner=runner,
+        reads=reads,
+        caps=Caps(ground.state_dir / "caps.json"),
+        path=ground.allow_file,
+        is_hyperpod=lambda: Path(ground.resource_config).exists(),
+        is_leaving=ground.is_leaving,
+    )
     commands = Commands(
         cluster=ground.cluster,
         runner=runner,
         reads=reads,
+        gate=gate,
         node_map=node_map,
         settings=watch.current_settings,
         now=now,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
 from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, meanings_of, words_of
@@ -48,6 +48,8 @@ from rekindle.slurm_agent.copies.spec import (
 )
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
+from rekindle.slurm_agent.privileged.changes import Change, Deed
+from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
@@ -81,6 +83,7 @@ class Commands:
         cluster: str,
         runner: Runner,
         reads: CopyReads,
+        gate: Gate,
         node_map: NodeMap,
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
@@ -111,6 +114,7 @@ class Commands:
         self._cluster = cluster
         self._runner = runner
         self._reads = reads
+        self._gate = gate
         self._map = node_map
         self._settings = settings
         self._now = now
@@ -237,19 +241,19 @@ class Commands:
                 return
             noted = text.value(self._reads.detail(job).get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
-                self._update_job(slurm_job, f"admincomment={comment.text_of(noting(asked, order))}")
+                self._job_change(Deed.NOTE, slurm_job, text=comment.text_of(noting(asked, order)))
         except SlurmError as err:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
         """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
         shell that passes it on."""
-        more = ["--batch"] if self._is_for_the_shell(_job(slurm_job), signal) else []
-        self._runner.change(["scancel", f"--signal={signal.value}", *more, self._named(slurm_job)])
+        is_batch = self._is_for_the_shell(_job(slurm_job), signal)
+        self._job_change(Deed.SIGNAL, slurm_job, signal=signal, is_batch=is_batch)
 
     def signal_steps(self, slurm_job: int, signal: Signal) -> None:
         """Never to the batch shell."""
-        self._runner.change(["scancel", f"--signal={signal.value}", self._named(slurm_job)])
+        self._job_change(Deed.SIGNAL, slurm_job, signal=signal)
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
@@ -262,43 +266,47 @@ class Commands:
             return False
         return facts.warned_batch and signal.value in facts.traps
 
-    def _named(self, slurm_job: int) -> str:
-        """As `11_2` for a task of an array: the id of one of its tasks is the array's, and stands for all of them."""
-        job = self._reads.job(_job(slurm_job))
-        return job.step_key if job is not None and job.is_array_task and not job.is_lump else str(slurm_job)
+    def _job_change(self, deed: Deed, slurm_job: int, **how: Any) -> None:
+        self._gate.make(Change(deed=deed, job=_job(slurm_job), **how))
+
+    def check(self, order: Order) -> None:
+        self._gate.check(order)
+
+    def barred_here(self) -> tuple[str, ...]:
+        return self._gate.problems()
 
     def cancel(self, slurm_job: int) -> None:
-        self._runner.change(["scancel", self._named(slurm_job)])
+        self._job_change(Deed.CANCEL, slurm_job)
 
     def hold(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "uhold", self._named(slurm_job)])
+        self._job_change(Deed.HOLD, slurm_job)
 
     def requeue_hold(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "requeuehold", self._named(slurm_job)])
+        self._job_change(Deed.REQUEUE_HELD, slurm_job)
 
     def release(self, slurm_job: int) -> None:
         self._deliver(_job(slurm_job))
-        self._runner.change(["scontrol", "release", self._named(slurm_job)])
+        self._job_change(Deed.RELEASE, slurm_job)
 
     def release_unprotected(self, slurm_job: int) -> None:
-        self._runner.change(["scontrol", "release", self._named(slurm_job)])
+        self._job_change(Deed.RELEASE, slurm_job)
 
     def cancel_copy(self, slurm_job: int) -> None:
         job = self._reads.job(_job(slurm_job))
         if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
-            self._runner.change(["scancel", "--state=PENDING", str(slurm_job)])
+            self._job_change(Deed.CANCEL_WAITING, slurm_job)
 
     def start_now(self, slurm_job: int) -> None:
         """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
         fail it (seen on 24.11: "Job credential revoked")."""
         job = self._reads.job(_job(slurm_job))
         is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
-        self._update_job(slurm_job, f"starttime=now+{_SETTLES.seconds}" if is_fresh else "starttime=now")
+        self._job_change(Deed.START, slurm_job, after_s=_SETTLES.seconds if is_fresh else 0)
 
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
         names = [_node(name) for name in nodes]
         gone = self._gone(names)
-        self._update_job(slurm_job, f"excnodelist={','.join(name for name in names if name not in gone)}")
+        self._job_change(Deed.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name not in gone))
 
     def _known(self, slurm_job: int) -> Job:
         """Raises: UnknownJob."""
@@ -321,7 +329,7 @@ class Commands:
             raise SlurmRefused(f"{low} to {high} is no number of nodes")
         job = self._known(slurm_job)
         cpus = cpus_for(self._reads.detail(job), low)
-        self._update_job(slurm_job, f"numnodes={low}-{high}", *([f"numcpus={cpus}"] if cpus else []))
+        self._job_change(Deed.RESIZE, slurm_job, low=low, high=high, cpus=cpus)
 
     def _gone(self, names: Collection[str]) -> frozenset[str]:
         """Those that are nodes no more, replaced or removed: Slurm refuses a list with one of them in it."""
@@ -332,7 +340,11 @@ class Commands:
 
     def submit(self, spec: JobSpec, order: Order) -> int:
         spec, order = self._there(spec, order)
-        return submit(self._runner, spec, order, secrets=self._prepared(spec, order))
+        prepared = self._prepared(spec, order)
+        self._gate.may_submit(spec.user, spec.options)
+        copy = submit(self._runner, spec, order, secrets=prepared)
+        self._gate.copy(copy)
+        return copy
 
     def _prepared(self, spec: JobSpec, order: Order) -> Mapping[str, str]:
         """The variables that the spec leaves out. Raises: SlurmRefused, SlurmUnavailable: sbatch cannot be called."""
@@ -408,8 +420,8 @@ class Commands:
                 left.append(job.job)
                 continue
             if was_killed:
-                self.requeue_hold(job.job)  # not held, it would be canceled again before it is changed
-            self._update_job(job.job, f"dependency={expression}")
+                self._job_change(Deed.REQUEUE_HELD, job.job)  # else it would be canceled again before it is changed
+            self._job_change(Deed.WAIT_FOR, job.job, text=expression, for_job=new_job)
             if was_killed:
                 self.release_unprotected(job.job)
             changed.append(job.job)
@@ -424,26 +436,19 @@ class Commands:
         except UnknownJob:
             return False
 
-    def _update_job(self, slurm_job: int, *changes: str) -> None:
-        self._runner.change(["scontrol", "update", f"jobid={self._named(slurm_job)}", *changes])
-
     # ---- nodes
 
     def drain(self, node: str, reason: str) -> None:
-        self._update_node(node, "state=drain", f"reason={_reason(reason)}")
+        self._gate.make(Change(deed=Deed.DRAIN, node=_node(node), text=_reason(reason)))
 
     def resume(self, node: str) -> None:
-        """With a blank as its reason: versions before 25 keep one beyond `resume`, and refuse an empty one."""
-        self._update_node(node, "state=resume", "reason= ")
+        self._gate.make(Change(deed=Deed.RESUME, node=_node(node)))
 
     def mark(self, node: str, repair: Repair) -> None:
-        self._update_node(node, "state=fail", f"reason={repair.value}")
+        self._gate.make(Change(deed=Deed.MARK, node=_node(node), repair=repair))
 
     def reboot(self, node: str, reason: str) -> None:
-        self._runner.change(["scontrol", "reboot", "ASAP", f"reason={_reason(reason)}", _node(node)])
-
-    def _update_node(self, node: str, *changes: str) -> None:
-        self._runner.change(["scontrol", "update", f"nodename={_node(node)}", *changes])
+        self._gate.make(Change(deed=Deed.REBOOT, node=_node(node), text=_reason(reason)))
 
 
 def noting(asked: comment.Comment, order: Order) -> comment.Comment:

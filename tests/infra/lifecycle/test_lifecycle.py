@@ -36,6 +36,7 @@ from infra.lifecycle import (
 from infra.lifecycle.__main__ import main
 from rekindle.protocol.cluster.names import cluster_prefix, order_key, queue_name
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.privileged.allowed import Mode, read
 
 ROOT = Path(__file__).parents[3]
 PLACE = ServiceLocation(
@@ -156,6 +157,11 @@ def test_the_head_node_gets_the_agent_and_a_second_run_changes_nothing(node: Nod
     assert (node.root / "etc/rekindle/cluster").read_text() == "pretrain\n"
     assert (node.root / "etc/rekindle/cluster").stat().st_mode & 0o777 == 0o644
 
+    allow = node.root / "etc/rekindle/allow.conf"
+    assert allow.stat().st_mode & 0o777 == 0o600
+    assert read(str(allow)).mode is Mode.OBSERVE
+    allow.write_text("mode = act\n")
+
     assert node.run("--strict").returncode == 0
     assert node.notes() == []
 
@@ -183,16 +189,29 @@ def test_the_head_node_gets_the_agent_and_a_second_run_changes_nothing(node: Nod
     assert venv.partition(" ")[2] != home
     assert os.readlink(node.root / "opt/rekindle/current") == f"{node.home}{venv.partition(' ')[2]}"
     left = sorted(path.name for path in (node.root / "etc/rekindle").iterdir())
-    assert left == ["agent.env", "cluster"], "nothing half-written stays behind"
+    assert allow.read_text() == "mode = act\n", "what the administrator says stays"
+    assert left == ["agent.env", "allow.conf", "cluster"], "nothing half-written stays behind"
+
+
+def test_an_agent_that_acted_before_there_was_such_a_file_acts_on(node: Node) -> None:
+    assert node.run("install").returncode == 0
+    allow = node.root / "etc/rekindle/allow.conf"
+    allow.unlink()
+    (node.bundle / "requirements.txt").write_text("rekindle==0.2.0\n")
+    assert node.run("upgrade").returncode == 0
+    assert not allow.exists()
+    (node.bundle / "allow.conf").write_text("mode = act\n")
+    write(PLACE, node.bundle.parent, package="rekindle==0.1.0", wheels=[])
+    assert (node.bundle / "allow.conf").read_text() == "mode = act\n", "a folder that is made again keeps it"
 
 
 def test_the_agent_can_read_what_was_installed(node: Node) -> None:
     node.run("--strict")
     lines = (node.root / "etc/rekindle/agent.env").read_text().splitlines()
-    read = Settings.read(
+    found = Settings.read(
         {**dict(line.split("=", 1) for line in lines), "SAGEMAKER_RESOURCE_CONFIG_PATH": str(node.home / "none")}, {}
     )
-    assert (read.cluster, read.stack, read.bucket, read.bus) == ("pretrain", "rekindle", "runs", "rekindle")
+    assert (found.cluster, found.stack, found.bucket, found.bus) == ("pretrain", "rekindle", "runs", "rekindle")
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(HERE / "rekindle-agent.service")

@@ -1,0 +1,1 @@
+"""What changes anything on the cluster, and what an administrator allows of it."""

@@ -1,0 +1,143 @@
+"""The changes that can be made to jobs and nodes: a closed set, each field of a type of its own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from rekindle.compat import StrEnum
+from rekindle.protocol.bounds import Items, Text, Whole, check_printable
+from rekindle.protocol.cluster.orders import MAX_NODES, NodeCount, NodeName, Repair, Signal, SlurmJobId, Verb
+from rekindle.protocol.codec import Document
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.privileged.allowed import Counted
+
+
+class Deed(StrEnum):
+    """One command each."""
+
+    SIGNAL = "signal"
+    CANCEL = "cancel"
+    CANCEL_WAITING = "cancel_waiting"  # only while it is pending
+    HOLD = "hold"
+    REQUEUE_HELD = "requeue_held"
+    RELEASE = "release"
+    NOTE = "note"
+    START = "start"
+    EXCLUDE = "exclude"
+    RESIZE = "resize"
+    WAIT_FOR = "wait_for"
+    DRAIN = "drain"
+    RESUME = "resume"
+    MARK = "mark"
+    REBOOT = "reboot"
+
+
+# Which orders need it: one of them must be allowed.
+VERBS: Final[Mapping[Deed, frozenset[Verb]]] = {
+    Deed.SIGNAL: frozenset({Verb.SIGNAL, Verb.STACKS}),
+    Deed.CANCEL: frozenset({Verb.CANCEL}),
+    Deed.CANCEL_WAITING: frozenset({Verb.CANCEL, Verb.SUBMIT}),
+    Deed.HOLD: frozenset({Verb.HOLD}),
+    Deed.REQUEUE_HELD: frozenset({Verb.HOLD, Verb.REQUEUE}),
+    Deed.RELEASE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
+    Deed.NOTE: frozenset({Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT}),
+    Deed.START: frozenset({Verb.REQUEUE}),
+    Deed.EXCLUDE: frozenset({Verb.EXCLUDE, Verb.REQUEUE}),
+    Deed.RESIZE: frozenset({Verb.SHRINK, Verb.REQUEUE}),
+    Deed.WAIT_FOR: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
+    Deed.DRAIN: frozenset({Verb.DRAIN}),
+    Deed.RESUME: frozenset({Verb.RESUME}),
+    Deed.MARK: frozenset({Verb.MARK}),
+    Deed.REBOOT: frozenset({Verb.REBOOT}),
+}
+COUNTED: Final[Mapping[Deed, Counted]] = {
+    Deed.DRAIN: Counted.DRAINED,
+    Deed.REBOOT: Counted.REBOOTED,
+    Deed.MARK: Counted.MARKED,
+    Deed.RELEASE: Counted.STARTED,
+}
+Line = Annotated[str, Text(2000, check=check_printable)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change(Document):
+    """One change. `policy`: of the job, where no words of its record name one. `for_job`: the protected job on whose
+    behalf one of the same user, that waits for it, is changed."""
+
+    deed: Deed
+    job: SlurmJobId | None = None
+    policy: Line = "default"
+    node: NodeName | None = None
+    signal: Signal | None = None
+    is_batch: bool = False
+    text: Line = ""
+    nodes: Annotated[tuple[NodeName, ...], Items(MAX_NODES)] = ()
+    low: NodeCount | None = None
+    high: NodeCount | None = None
+    cpus: NodeCount | None = None
+    after_s: Annotated[int, Whole(0, 60)] = 0
+    repair: Repair | None = None
+    for_job: SlurmJobId | None = None
+
+    def check_fields(self) -> None:
+        """Raises: MailboxError."""
+        for name in NEEDED.get(self.deed, ("job",)):
+            if getattr(self, name) in (None, ""):
+                raise MailboxError(name, f"is needed for {self.deed}")
+
+
+NEEDED: Final[Mapping[Deed, tuple[str, ...]]] = {
+    Deed.SIGNAL: ("job", "signal"),
+    Deed.NOTE: ("job", "text"),
+    Deed.RESIZE: ("job", "low", "high"),
+    Deed.WAIT_FOR: ("job", "text", "for_job"),
+    Deed.DRAIN: ("node", "text"),
+    Deed.RESUME: ("node",),
+    Deed.MARK: ("node", "repair"),
+    Deed.REBOOT: ("node", "text"),
+}
+
+
+def command(change: Change, key: str) -> list[str]:
+    """The argument list. `key`: the job as Slurm's commands name it, "" for a node."""
+    match change.deed:
+        case Deed.SIGNAL:
+            return ["scancel", f"--signal={change.signal}", *(["--batch"] if change.is_batch else []), key]
+        case Deed.CANCEL:
+            return ["scancel", key]
+        case Deed.CANCEL_WAITING:
+            return ["scancel", "--state=PENDING", key]
+        case Deed.HOLD:
+            return ["scontrol", "uhold", key]
+        case Deed.REQUEUE_HELD:
+            return ["scontrol", "requeuehold", key]
+        case Deed.RELEASE:
+            return ["scontrol", "release", key]
+        case Deed.REBOOT:
+            return ["scontrol", "reboot", "ASAP", f"reason={change.text}", str(change.node)]
+        case Deed.DRAIN | Deed.RESUME | Deed.MARK:
+            return ["scontrol", "update", f"nodename={change.node}", *_values(change)]
+    return ["scontrol", "update", f"jobid={key}", *_values(change)]
+
+
+def _values(change: Change) -> list[str]:
+    match change.deed:
+        case Deed.NOTE:
+            return [f"admincomment={change.text}"]
+        case Deed.START:
+            return [f"starttime=now{f'+{change.after_s}' if change.after_s else ''}"]
+        case Deed.EXCLUDE:
+            return [f"excnodelist={','.join(change.nodes)}"]
+        case Deed.RESIZE:
+            return [f"numnodes={change.low}-{change.high}", *([f"numcpus={change.cpus}"] if change.cpus else [])]
+        case Deed.WAIT_FOR:
+            return [f"dependency={change.text}"]
+        case Deed.DRAIN:
+            return ["state=drain", f"reason={change.text}"]
+        case Deed.RESUME:  # with a blank: versions before 25 keep a reason beyond `resume`, and refuse an empty one
+            return ["state=resume", "reason= "]
+        case Deed.MARK:
+            return ["state=fail", f"reason={change.repair}"]
+    raise ValueError(f"{change.deed} sets no value")

@@ -1,0 +1,236 @@
+"""What an administrator allows on the head node: the file, the caps, and the gate through which every change goes."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rekindle.protocol.cluster.orders import Barred, Order, Repair, Signal, Verb
+from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.ports import BarredHere, SlurmRefused
+from rekindle.slurm_agent.privileged.allowed import DEFAULT_CAPS, NODE_VERBS, Counted, Kind, Mode, parse, read
+from rekindle.slurm_agent.privileged.caps import DAY_S, HELD, HOUR_S, Caps
+from rekindle.slurm_agent.privileged.changes import NEEDED, VERBS, Change, Deed
+from rekindle.slurm_agent.privileged.gate import Gate
+from tests.agent_slurm.conftest import START, Head
+from tests.agent_slurm.fake_slurm import node_line
+
+ABOUT = {Kind.PARTITIONS: "gpu", Kind.ACCOUNTS: "ml", Kind.QOS: "high", Kind.USERS: "ann", Kind.POLICIES: "default"}
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> str:
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ABOUT)
+def test_each_kind_is_allowed_and_denied_by_name(kind: Kind) -> None:
+    def refused(text: str) -> bool:
+        return bool(parse(text.encode()).refusal(frozenset({Verb.CANCEL}), ABOUT, is_hyperpod=False))
+
+    word = ABOUT[kind]
+    assert not refused("")
+    assert not refused(f"[allow]\n{kind} = other, {word}\n")
+    assert not refused(f"[allow]\n{kind} = *\n")
+    assert refused(f"[allow]\n{kind} = other\n")
+    assert refused(f"[allow]\n{kind} =\n"), "none"
+    assert refused(f"[deny]\n{kind} = {word}  # since the 3rd\n[allow]\n{kind} = {word}\n"), "deny precedes"
+    assert refused(f"[deny]\n{kind} = *\n")
+
+
+def test_node_verbs_need_a_word_outside_of_hyperpod() -> None:
+    for verb in Verb:
+        for is_hyperpod in (False, True):
+            refused = bool(parse(b"").refusal(frozenset({verb}), {}, is_hyperpod=is_hyperpod))
+            assert refused == (verb in NODE_VERBS and not is_hyperpod)
+            named = parse(f"[allow]\nverbs = {verb}\n".encode())
+            assert not named.refusal(frozenset({verb}), {}, is_hyperpod=is_hyperpod)
+            assert named.refusal(frozenset(Verb) - {verb}, {}, is_hyperpod=is_hyperpod)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mode = perhaps",
+        "moed = act",
+        "[allow]\npartition = gpu",
+        "[allow]\nverbs = cancle",
+        "[alow]\nverbs = *",
+        "[caps]\ndrained = 4",
+        "[caps]\ndrained = 4 -1",
+        "[caps]\ndrained = 4 99999",
+        "[caps]\neaten = 4 4",
+        "[allow]\nusers = a\nusers = b",
+        "no words",
+        "\xff\xfe",
+        "#" * 70_000,
+    ],
+)
+def test_what_is_not_understood_allows_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "allow.conf"
+    path.write_bytes(text.encode("latin-1"))
+    path.chmod(0o600)
+    found = read(str(path))
+    assert "nothing is allowed" in found.problem
+    assert found.refusal(frozenset(Verb), {}, is_hyperpod=True)
+
+
+def test_only_a_file_of_roots_that_no_one_else_can_write_counts(tmp_path: Path) -> None:
+    path = tmp_path / "allow.conf"
+    assert read(str(path)).problem == ""
+    assert read(written(path, "mode = observe")).mode is Mode.OBSERVE
+    for mode in (0o620, 0o602, 0o666):
+        assert "no one else can write" in read(written(path, "mode = act", mode)).problem
+    path.chmod(0o600)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert read(str(link)).problem
+    assert read(str(tmp_path)).problem
+    if os.geteuid() == 0:
+        os.chown(path, 65534, -1)
+        assert "a file of root's" in read(str(path)).problem
+
+
+def test_caps_hold_per_hour_and_day_and_over_restarts(tmp_path: Path) -> None:
+    at = 1_000_000.0
+    path = tmp_path / "caps.json"
+    limits = {**DEFAULT_CAPS, Counted.DRAINED: (2, 3)}
+
+    def caps() -> Caps:
+        return Caps(path, lambda: at)
+
+    def drained() -> bool:
+        if caps().over(Counted.DRAINED, limits):
+            return False
+        caps().count(Counted.DRAINED)
+        return True
+
+    assert [drained() for _ in range(3)] == [True, True, False]
+    assert not caps().over(Counted.MARKED, limits), "each is counted for itself"
+    at += HOUR_S + 1
+    assert [drained() for _ in range(2)] == [True, False], "the day's"
+    at -= 2 * HOUR_S
+    assert not drained(), "a clock that is set back frees nothing"
+    at += DAY_S + 2 * HOUR_S
+    assert drained()
+    assert len(json.loads(path.read_text())["deeds"][Counted.DRAINED]) == 1, "what is over is forgotten"
+
+
+def test_what_cannot_be_counted_is_not_done(head: Head, tmp_path: Path) -> None:
+    head.fake.nodes([node_line("node1")])
+    for broken in ("", "[]", '{"deeds": {"eaten": []}, "jobs": {}}', '{"deeds": 3}'):
+        gate = gated(head, tmp_path)
+        (tmp_path / "caps.json").write_text(broken)
+        with pytest.raises(BarredHere, match="counted") as raised:
+            gate.make(Change(deed=Deed.DRAIN, node="node1", text="rekindle:inc-1"))
+        assert raised.value.barred is Barred.OVER_A_CAP
+    assert head.fake.calls() == []
+
+
+def gated(head: Head, folder: Path, text: str = "[allow]\nverbs = *\n", *, is_leaving: bool = False) -> Gate:
+    return Gate(
+        runner=head.reads._runner,
+        reads=head.reads,
+        caps=Caps(folder / "caps.json"),
+        path=written(folder / "allow.conf", text),
+        is_leaving=is_leaving,
+    )
+
+
+def made(gate: Gate, change: Change) -> Barred | str:
+    """ "" where it was made."""
+    try:
+        gate.make(change)
+    except BarredHere as err:
+        return err.barred
+    except SlurmRefused as err:
+        return str(err)
+    return ""
+
+
+def test_every_deed_names_its_verbs_and_what_it_needs() -> None:
+    assert VERBS.keys() == set(Deed)
+    for deed in Deed:
+        about = {"job", "for_job"} & set(NEEDED.get(deed, ("job",))) or {"node"}
+        assert about <= set(NEEDED.get(deed, ("job",)))
+    for wire in (
+        {"deed": "signal", "job": 7},
+        {"deed": "signal", "job": 7, "signal": "KILL"},
+        {"deed": "drain", "node": "n1"},
+        {"deed": "drain", "node": "n[1-9]", "text": "x"},
+        {"deed": "cancel", "job": -1},
+        {"deed": "cancel"},
+        {"deed": "note", "job": 7, "text": "a\nb"},
+        {"deed": "reboot --now", "node": "n1", "text": "x"},
+    ):
+        with pytest.raises(MailboxError):
+            Change.from_wire(wire)
+
+
+def test_a_job_is_judged_by_what_slurm_shows_of_it(head: Head, tmp_path: Path) -> None:
+    head.fake.jobs([{"JobID": "7", "Account": "chem"}, {"JobID": "8", "Account": "ml", "Comment": "rekindle:bold"}])
+    gate = gated(head, tmp_path, "[deny]\naccounts = chem\npolicies = bold\n")
+    assert made(gate, Change(deed=Deed.CANCEL, job=7)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(deed=Deed.CANCEL, job=8)) is Barred.NOT_ALLOWED_HERE
+    assert "does not know" in made(gate, Change(deed=Deed.CANCEL, job=9))
+    head.fake.jobs([{"JobID": "7", "Comment": "norekindle"}])
+    assert "taken out" in made(gated(head, tmp_path), Change(deed=Deed.CANCEL, job=7))
+    assert head.fake.calls() == []
+
+
+def test_each_node_change_looks_for_itself(head: Head, tmp_path: Path) -> None:
+    gate = gated(head, tmp_path)
+    mark = Change(deed=Deed.MARK, node="node1", repair=Repair.REPLACE)
+    resume, drain = Change(deed=Deed.RESUME, node="node1"), Change(deed=Deed.DRAIN, node="node1", text="rekindle:i")
+    reboot = Change(deed=Deed.REBOOT, node="node1", text="rekindle:i")
+    head.fake.nodes([node_line("node1")])
+    assert "not drained by us" in made(gate, mark)
+    assert "not taken out by us" in made(gate, resume)
+    head.fake.nodes([node_line("node1", "IDLE+DRAIN", "bob: fan")])
+    assert all(made(gate, change) for change in (mark, resume, drain, reboot))
+    head.fake.nodes([node_line("node1", "IDLE+DRAIN", "rekindle:i")])
+    (head.fake.folder / "on-node1").write_text("7#\n")
+    assert "jobs are on" in made(gate, mark)
+    assert head.fake.calls() == []
+    (head.fake.folder / "on-node1").unlink()
+    assert made(gate, mark) == ""
+
+
+def test_what_was_held_here_is_given_back_whatever_the_file_says_by_now(head: Head, tmp_path: Path) -> None:
+    head.fake.jobs([{"JobID": "7", "State": "RUNNING"}, {"JobID": "8", "State": "RUNNING"}])
+    assert made(gated(head, tmp_path), Change(deed=Deed.REQUEUE_HELD, job=7)) == ""
+    strict = gated(head, tmp_path, "[deny]\nverbs = *\n")
+    assert made(strict, Change(deed=Deed.RELEASE, job=8)) is Barred.NOT_ALLOWED_HERE
+    assert made(strict, Change(deed=Deed.RELEASE, job=7)) == ""
+    assert Caps(tmp_path / "caps.json").noted(7) == HELD
+    observing = "mode = observe\n"
+    assert made(gated(head, tmp_path, observing), Change(deed=Deed.RELEASE, job=7)) is Barred.OBSERVED
+    assert made(gated(head, tmp_path, observing, is_leaving=True), Change(deed=Deed.RELEASE, job=7)) == ""
+
+
+def test_one_order_over_the_cap_is_answered_so_before_anything_is_run(head: Head, tmp_path: Path) -> None:
+    head.fake.nodes([node_line("node1"), node_line("node2")])
+    gate = gated(head, tmp_path, "[allow]\nverbs = drain\n[caps]\ndrained = 1 1\n")
+    order = Order(
+        token="t", verb=Verb.DRAIN, cluster="ml", issued_at=START, expires_at=START + timedelta(hours=1), node="node2"
+    )
+    gate.check(order)
+    assert made(gate, Change(deed=Deed.DRAIN, node="node1", text="rekindle:i")) == ""
+    with pytest.raises(BarredHere) as raised:
+        gate.check(order)
+    assert raised.value.barred is Barred.OVER_A_CAP
+    assert made(gate, Change(deed=Deed.DRAIN, node="node2", text="rekindle:i")) is Barred.OVER_A_CAP
+
+
+def test_the_verb_that_is_allowed_is_the_one_that_the_job_s_state_makes_it(head: Head, tmp_path: Path) -> None:
+    """requeuehold ends a job that runs, and starts one that has ended."""
+    head.fake.jobs([{"JobID": "7", "State": "RUNNING"}, {"JobID": "8", "State": "FAILED"}])
+    gate = gated(head, tmp_path, "[allow]\nverbs = requeue\n")
+    assert made(gate, Change(deed=Deed.REQUEUE_HELD, job=7)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(deed=Deed.SIGNAL, job=7, signal=Signal.USR1)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(deed=Deed.REQUEUE_HELD, job=8)) == ""
