@@ -206,8 +206,9 @@ def test_what_was_held_here_is_given_back_whatever_the_file_says_by_now(head: He
     assert made(gated(head, tmp_path), Change(deed=Deed.REQUEUE_HELD, job=7)) == ""
     strict = gated(head, tmp_path, "[deny]\nverbs = *\n")
     assert made(strict, Change(deed=Deed.RELEASE, job=8)) is Barred.NOT_ALLOWED_HERE
-    assert made(strict, Change(deed=Deed.RELEASE, job=7)) == ""
     assert Caps(tmp_path / "caps.json").noted(7) == HELD
+    assert made(strict, Change(deed=Deed.RELEASE, job=7)) == ""
+    assert made(strict, Change(deed=Deed.RELEASE, job=7)) is Barred.NOT_ALLOWED_HERE, "who holds it now, we do not"
     observing = "mode = observe\n"
     assert made(gated(head, tmp_path, observing), Change(deed=Deed.RELEASE, job=7)) is Barred.OBSERVED
     assert made(gated(head, tmp_path, observing, is_leaving=True), Change(deed=Deed.RELEASE, job=7)) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
-from rekindle.protocol.cluster.orders import Outcome, Repair, Verb
+from rekindle.protocol.cluster.orders import Barred, Outcome, Repair, Verb
 from tests.slurm.head import Head, bucket, script, until
 
 pytestmark = pytest.mark.versions
@@ -104,6 +104,30 @@ def test_only_a_node_that_our_drain_has_emptied_is_marked(head: Head) -> None:
     assert head.carry_out(Verb.DRAIN, node="n2", incident_id="inc-1").outcome is Outcome.DONE
     marked = head.carry_out(Verb.MARK, node="n2", repair=Repair.REPLACE, incident_id="inc-1")
     assert (marked.outcome, "Action:Replace" in shown_node(head)) == (Outcome.DONE, True), marked
+
+
+def test_the_head_nodes_own_file_is_read_at_each_order(head: Head) -> None:
+    lab = head.lab
+    job = running(head, "--requeue")
+    about = {"attempt": f"slurm.lab.{job}", "slurm_job": job}
+    for text, barred in (
+        ("mode = observe", Barred.OBSERVED),
+        ("[deny]\npartitions = PART", Barred.NOT_ALLOWED_HERE),
+        ("[allow]\nusers = nobody", Barred.NOT_ALLOWED_HERE),
+        ("mode = perhaps", Barred.NOT_ALLOWED_HERE),
+    ):
+        head.allow(text.replace("PART", lab.job(job)["Partition"]))
+        answer = head.carry_out(Verb.HOLD, **about)
+        assert (answer.outcome, answer.barred, lab.job_state(job)) == (Outcome.REFUSED, barred, "RUNNING"), answer
+    head.allow("mode = act")
+    assert head.carry_out(Verb.DRAIN, node="n2").barred is Barred.NOT_ALLOWED_HERE, "no HyperPod"
+    head.allow("[allow]\nverbs = drain resume hold\n[caps]\ndrained = 1 1")
+    assert head.carry_out(Verb.DRAIN, node="n2").outcome is Outcome.DONE
+    assert head.carry_out(Verb.RESUME, node="n2").outcome is Outcome.DONE
+    assert head.carry_out(Verb.DRAIN, node="n1").barred is Barred.OVER_A_CAP
+    head.start()
+    assert head.carry_out(Verb.DRAIN, node="n1").barred is Barred.OVER_A_CAP, "counted over a restart"
+    assert head.carry_out(Verb.HOLD, **about).outcome is Outcome.DONE
 
 
 def shown_node(head: Head) -> str:

@@ -106,13 +106,13 @@ class Allowed:
 
 def read(path: str) -> Allowed:
     """What the file says now; without one, what is allowed where nothing is said. Never raises."""
-    why = "it must be a file of root's that no one else can write"
+    why, raw = "it must be a file of root's that no one else can write", b""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             found = os.fstat(handle)
             is_roots = stat.S_ISREG(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
-            raw = os.read(handle, MAX_BYTES + 1) if is_roots else b""
+            raw = os.read(handle, MAX_BYTES + 1) if is_roots else raw
         finally:
             os.close(handle)
     except FileNotFoundError:
