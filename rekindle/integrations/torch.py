@@ -16,7 +16,7 @@ from rekindle.integrations.snapshots import (
     wait_for_dcp,
     write_file,
 )
-from rekindle.integrations.torch_ranks import all_done, finish, start
+from rekindle.integrations.torch_ranks import all_done, all_ready, finish, start
 
 __all__ = [
     "start",
@@ -34,5 +34,6 @@ __all__ = [
     "restore_rng",
     "write_file",
     "all_done",
+    "all_ready",
     "write_folder",
 ]

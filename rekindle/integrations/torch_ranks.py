@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -209,6 +210,21 @@ def all_done(failure: str | None = None, name: str = "parts") -> str | None:
         return failure or str(err)
     except Exception as err:
         return failure or f"rank {rank}: the ranks' store failed: {err!r}"
+
+
+@contextmanager
+def all_ready() -> Iterator[None]:
+    """Around what a save does before its first collective, on every rank: what raises on one rank raises on all.
+
+    So none waits in that collective for a rank that has failed before it. Raises, on the others: RuntimeError.
+    """
+    try:
+        yield
+    except BaseException as err:
+        all_done(repr(err), "ready")
+        raise
+    if (why := all_done(None, "ready")) is not None:
+        raise RuntimeError(f"the save cannot begin: {why}")
 
 
 def gathered(text: str, timeout_s: float, name: str = "") -> list[str]:

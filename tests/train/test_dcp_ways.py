@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.fsdp import fully_shard
 
 from rekindle.integrations import torch as rekindle
-from rekindle.protocol.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.mailbox import Manifest, SaveKind, manifest_prefix
 from tests.sealed import check_files
 from tests.train.test_loss_ranks import play
 
@@ -129,3 +130,49 @@ def test_a_scripts_own_asynchronous_saves_get_their_manifests_when_all_shards_ar
     for manifest in manifests:
         assert {"__0_0.distcp", "__1_0.distcp", ".metadata"} <= {item.path for item in manifest.files}
         check_files(tmp_path / "run", manifest)
+
+
+def one_cannot_begin(rank: int, world_size: int, folder: Path) -> None:
+    os.environ |= {
+        "REKINDLE_JOB_ID": "job",
+        "TRAINING_JOB_NAME": "run-1",
+        "REKINDLE_MAILBOX": str(folder),
+        "REKINDLE_METRICS": "off",
+        "REKINDLE_AGREE_S": "0.05",
+    }
+    tried: list[int] = []
+    saved: list[int] = []
+
+    def save(step: int, kind: str) -> Path:
+        tried.append(step)
+        with rekindle.all_ready():
+            if rank == 1 and len(tried) == 1:
+                raise OSError("no space left")
+        path = folder / f"step-{step}"
+        dcp.save(state, checkpoint_id=path, process_group=group)
+        saved.append(step)
+        return path
+
+    state = {"model": stages()[0][0].state_dict()}
+    group = dist.new_group(backend="gloo")
+    mon = rekindle.start(save=save)
+    step, asked, done = 0, 0, torch.zeros(())
+    while done < world_size:
+        step += 1
+        mon.step(step, loss=1.0)
+        if rank == 1 and asked == len(tried) and not saved:
+            asked += 1
+            os.kill(os.getpid(), signal.SIGUSR1)
+        done = torch.tensor(float(len(saved)))
+        dist.all_reduce(done)  # training's own, which no save may have put out of order
+    assert len(tried) == 2
+    assert not mon.should_stop
+    mon.flush()
+    rekindle.finish(mon)
+
+
+def test_a_rank_that_cannot_begin_its_save_says_so_and_all_train_on_and_save_the_next_time(tmp_path: Path) -> None:
+    play(one_cannot_begin, 2, tmp_path / "run")
+    [manifest] = [Manifest.from_json(path.read_bytes()) for path in (tmp_path / "run" / manifest_prefix()).iterdir()]
+    assert manifest.kind is SaveKind.EMERGENCY
+    check_files(tmp_path / "run", manifest)
