@@ -53,6 +53,7 @@ REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
 _GO_BACK: Final = (Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK)
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
+_TRAINS: Final = (RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING)  # a run that rests between steps is well
 
 
 class Judge(Watcher):
@@ -477,9 +478,10 @@ class Judge(Watcher):
             self._count("false_recovery", run.name, "no attempt makes steps")
 
     def _makes_steps(self, run: TrueRun) -> bool:
-        """An attempt trains, or has made all its steps."""
+        """An attempt trains, or evaluates or saves between its steps, or has made all its steps."""
         is_training = any(
-            attempt.stretches and attempt.stretches[-1].phase is RunPhase.TRAINING for attempt in run.live
+            attempt.trains_since is not None and attempt.stretches and attempt.stretches[-1].phase in _TRAINS
+            for attempt in run.live
         )
         return is_training or any(attempt.is_done for attempt in run.attempts.values())
 
