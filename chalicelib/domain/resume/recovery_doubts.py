@@ -60,8 +60,10 @@ def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | N
     or a bad loss came before and only one that is known to be finite counts.
     """
     was_bad = bool(context.incident.loss.onsets) or context.incident.loss.onset_attempt is not None
-    if attempt.heartbeat_at is not None and _has_unseen_end(context, attempt):
-        unseen = f"its steps after {step_word(attempt.last_step)} were not seen"
+    if _has_unseen_end(context, attempt):
+        unseen = "no step of it was seen"
+        if isinstance(attempt.last_step, Known):
+            unseen = f"its steps after {step_word(attempt.last_step)} were not seen"
     elif was_bad and attempt.loss_state != "finite":
         unseen = "nothing shows how its loss was, after one that was bad"
     else:
@@ -75,11 +77,10 @@ def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | N
 
 
 def _has_unseen_end(context: RuleContext, attempt: AttemptView) -> bool:
-    """False for a run whose steps were never seen either: it has no monitor. One that was not seen to pass the step at
-    which the run had failed may have crashed there once more, whatever its platform calls it."""
+    """False for a run whose steps were never seen, in this attempt or before: it has no monitor. One that was not seen
+    to pass the step at which the run had failed may have crashed there once more, whatever its platform calls it."""
     if attempt.work == FINISHED or not isinstance(context.incident.target_step, Known):
         return False
-    if attempt.heartbeat_at is None or attempt.ended_at is None:
-        return True
-    has_passed_it = attempt.is_heartbeat_last or has_passed(attempt.last_step, context.incident.target_step)
-    return not has_passed_it or attempt.ended_at - attempt.heartbeat_at >= STALE
+    if attempt.heartbeat_at is None:
+        return not has_passed(attempt.last_step, context.incident.target_step)
+    return not attempt.is_heartbeat_last

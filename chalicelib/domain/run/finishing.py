@@ -51,15 +51,17 @@ def ended_finishing(context: RuleContext) -> Decision | None:
     return context.stay("ended.finishing", reason)
 
 
-@rule("ended.unproven")
+@rule("ended.unproven", "ended.last_heartbeat")
 def ended_unproven(context: RuleContext) -> Decision | None:
-    """It completed, and nothing proves that it finished: a person."""
+    """It completed, and nothing proves that it finished: its last heartbeat is waited for, then a person."""
     attempt = context.attempt
     why = doubt(attempt) if attempt is not None else ""
-    if attempt is None or not why or not is_settled(attempt, context.now):
+    if attempt is None or not why:
         return None
     if context.incident.phase is Phase.VERIFYING and not crashed(attempt):
         return None  # its last heartbeat is waited for longer there
+    if not is_settled(attempt, context.now):
+        return context.stay("ended.last_heartbeat", f"{attempt.name} has completed; its last heartbeat is waited for")
     return context.hand_over(
         "ended.unproven",
         f"{attempt.name} completed, and nothing proves that it finished: {why}. Whether it did is for a person to say; "

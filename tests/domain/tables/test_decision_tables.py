@@ -1264,11 +1264,28 @@ TABLE += [
     (
         "completed, with a heartbeat from its end",
         incident(V, F.HANG),
-        seen(new(S.COMPLETED, step=101, ended_at=NOW, heartbeat_at=NOW - timedelta(seconds=50))),
+        seen(
+            new(
+                S.COMPLETED,
+                step=101,
+                ended_at=NOW,
+                heartbeat_at=NOW - timedelta(seconds=50),
+                is_heartbeat_last=True,
+            )
+        ),
         P,
         "verify.completed",
         Phase.RECOVERED,
         ("Notify",),
+    ),
+    (
+        "completed, seen shortly before its end, which may have been a crash",
+        incident(V, F.HANG),
+        seen(new(S.COMPLETED, step=101, ended_at=NOW, heartbeat_at=NOW - timedelta(seconds=50))),
+        P,
+        "verify.last_heartbeat",
+        V,
+        (),
     ),
     (
         "completed, last seen where the old one failed",

@@ -342,6 +342,12 @@ def test_a_run_that_completed_and_whose_monitor_fell_silent_before_is_a_persons(
     assert look(incident(), seen(view(AttemptStatus.COMPLETED, step=200, **ended))).rule == rule
 
 
+def test_a_run_that_has_just_completed_waits_for_its_last_heartbeat() -> None:
+    ended = {"work": "training", "heartbeat_at": NOW, "ended_at": NOW}
+    decision = look(incident(), seen(view(AttemptStatus.COMPLETED, step=200, **ended)))
+    assert (decision.rule, decision.incident.phase) == ("ended.last_heartbeat", Phase.OPEN)
+
+
 def test_a_run_that_its_user_holds_in_the_queue_is_a_persons_and_no_try_of_ours_counts() -> None:
     held = (ActionResult(action="ResubmitJob", done=Done.HELD, detail="its user holds slurm.ml.7"),)
     ordered = incident(Phase.RESUBMITTING, tries=(a_try(),), attempt="lm")
