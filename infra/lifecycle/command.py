@@ -37,7 +37,12 @@ VERBS: Final[dict[str, tuple[str, bool, bool]]] = {
         False,
         False,
     ),
-    "stop": ("stop all agents of this cluster alone, at once; no run is ended, and nothing is asked", False, False),
+    "stop": (
+        "stop all agents of this cluster alone, within ten seconds, and say what they hold; no run is ended, and "
+        "nothing is asked",
+        False,
+        False,
+    ),
 }
 
 
@@ -58,6 +63,8 @@ def register(subparsers: Any) -> None:
         if name != "status":
             verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
             verb.add_argument("--yes", action="store_true", help="do not ask")
+        if name == "stop":
+            verb.add_argument("--give-back", action="store_true", help="release and resume what they hold")
         if name == "uninstall":
             verb.add_argument("--force", action="store_true", help="remove it also where not all can be given back")
         verb.set_defaults(run=_on_the_head_node, extra="cli")
@@ -104,13 +111,13 @@ def _on_the_head_node(args: argparse.Namespace) -> int:
             place = _place(args)
             folder = _folder(args, place, Path(scratch))
         ways = _ways(args, place)
+        more = [f"--{option}" for option in ("give-back", "force") if getattr(args, option.replace("-", "_"), False)]
         if is_asked or getattr(args, "dry_run", False):
-            code = _on_each(args, ways, [args.verb, "--dry-run"], folder)
+            code = _on_each(args, ways, [args.verb, "--dry-run", *more], folder)
             if code != Exit.OK or args.dry_run:
                 return code
             _ask(args)
-        force = ["--force"] if getattr(args, "force", False) else []
-        return _on_each(args, ways, [args.verb, *force], folder)
+        return _on_each(args, ways, [args.verb, *more], folder)
 
 
 def _on_each(

@@ -5,13 +5,15 @@
 # node (docs/hyperpod-slurm.md). It is safe to run again, and is run again whenever HyperPod makes the node anew.
 # ParallelCluster, plain Slurm: run it by hand, as root, on the head node. `rekindle slurm-agent VERB` runs it from anywhere.
 #
-#   rekindle_agent.sh [VERB] [--dry-run] [--force] [--strict] [--controller | --not-controller] [--from s3://BUCKET/PREFIX] [--root DIR]
+#   rekindle_agent.sh [VERB] [--dry-run] [--give-back] [--force] [--strict] [--controller | --not-controller] [--from s3://BUCKET/PREFIX] [--root DIR]
 #     install            (the default) install or update, start, and keep the version before; nothing to do is fine
 #     upgrade            the same where an agent is installed, and only there
 #     rollback           back to the version before, with its settings and a journal that it can read
-#     uninstall          stop, release the jobs that are held by us, resume the nodes drained by us, remove everything
+#     uninstall          stop, release the jobs that are held by us, resume the nodes drained by us, remove everything,
+#                        also what is kept of this cluster in S3 unless another head node has an agent
 #     status             what is installed, whether it runs, what its own --check says
-#     stop               stop at once, here and on every other head node, and stay stopped; no run is ended
+#     stop               stop within ten seconds, here and on every other head node, and stay stopped; no run is ended.
+#                        Says what is held by us then; with --give-back releases and resumes it
 #     --dry-run          say what would be done, and do nothing
 #     --force            with uninstall: remove also where not all could be given back
 #     --strict           exit codes tell how it ended: always so where a VERB is given. Without, always 0: a lifecycle
@@ -24,7 +26,7 @@
 set -u
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-strict=0 root=${REKINDLE_ROOT:-} role='' from='' bad_usage='' verb='' dry='' force=''
+strict=0 root=${REKINDLE_ROOT:-} role='' from='' bad_usage='' verb='' dry='' force='' gives=''
 while [ $# -gt 0 ]; do
     case $1 in
     install | upgrade | rollback | uninstall | status | stop)
@@ -34,6 +36,7 @@ while [ $# -gt 0 ]; do
     --strict) strict=1 ;;
     --dry-run) dry=1 ;;
     --force) force=1 ;;
+    --give-back) gives=1 ;;
     --controller) role=controller ;;
     --not-controller) role=other ;;
     --from)
@@ -293,10 +296,13 @@ uninstall() {
     fi
     [ "$left" = 0 ] || [ -n "$force" ] || [ -n "$dry" ] ||
         fail "not all was given back, so nothing was removed: see docs/agent.md, or say --force"
-    would "remove $unit, $root/etc/rekindle, $opt, $state" || return 0
+    would "remove $unit, $root/etc/rekindle, $opt, $state, and what is kept of this cluster in S3 and beside slurmctld's state" ||
+        return 0
+    [ -z "$home" ] || agent --remove-state 2>>"$log_file" || left=2
     systemctl disable --now "$SERVICE" >>"$log_file" 2>&1
     rm -rf "$unit" "$root/etc/rekindle" "$opt" "$state" || fail "not all files could be removed"
     systemctl daemon-reload >>"$log_file" 2>&1
+    [ "$left" != 2 ] || fail "removed here; what is left elsewhere is named above"
     say "removed"
 }
 
@@ -326,11 +332,20 @@ mark_start() { # rekindle/slurm_agent/takeover.py: the next start here ends a st
 
 stop_at_once() {
     need_installed
-    would "stop and disable the agent, and let none on another head node act; no run is ended" || return 0
+    if ! would "stop and disable the agent, and let none on another head node act; no run is ended"; then
+        [ -z "$gives" ] || agent --give-back --dry-run 2>/dev/null
+        return 0
+    fi
     systemd disable --now "$SERVICE" >>"$log_file" 2>&1 || fail "the service did not stop"
     is_active && fail "the service did not stop"
     say "the agent is stopped here, and stays so, until: systemctl enable --now rekindle-agent"
     agent --stop-all 2>>"$log_file" || fail "the agent is stopped here, those on other head nodes perhaps not: stop them there"
+    if [ -n "$gives" ]; then
+        agent --give-back 2>>"$log_file" || fail "not all was given back: see docs/agent.md"
+    else
+        say "what is still held by us; stop --give-back gives it back:"
+        agent --give-back --dry-run 2>>"$log_file" || say "all of what is held is not known now"
+    fi
 }
 
 main() {

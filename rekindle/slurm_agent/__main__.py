@@ -18,6 +18,7 @@ from typing import Final
 
 from botocore.exceptions import BotoCoreError
 
+from rekindle.protocol.cluster.lease import MAX_TERM_S
 from rekindle.slurm_agent.base.aws import AwsError, Clients, make_clients, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
 from rekindle.slurm_agent.base.lock import LockTaken, acquire
@@ -26,16 +27,19 @@ from rekindle.slurm_agent.base.settings import Settings, SettingsError
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.check import check
 from rekindle.slurm_agent.leases.lease import Lease
-from rekindle.slurm_agent.leaving import give_back
+from rekindle.slurm_agent.leaving import give_back, remove_state
 from rekindle.slurm_agent.process import DATABASE, LAST_NEWS_S, Agent
 from rekindle.slurm_agent.slurm.build import build
-from rekindle.slurm_agent.takeover import STOPPED, make_lease, others_on, wait_for_lease
+from rekindle.slurm_agent.takeover import STOPPED, make_lease, others_on, stopped_for, wait_for_lease
 
 OK: Final = 0
 NOT_OK: Final = 1
 BAD_SETTINGS: Final = 2
 SECOND: Final = 3
 LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
+# From the signal to the end of this process, whatever hangs. What is half-way is settled at the next start, as after a
+# kill; below the unit's TimeoutStopSec.
+STOP_S: Final = 9.0
 
 log = logging.getLogger("rekindle.slurm_agent")
 
@@ -65,6 +69,9 @@ def parser() -> argparse.ArgumentParser:
     )
     mode.add_argument(
         "--stop-all", action="store_true", help="no agent of the cluster acts until one is started here again, then end"
+    )
+    mode.add_argument(
+        "--remove-state", action="store_true", help="remove what is kept of this cluster in S3 and here, then end"
     )
     mode.add_argument("--once", action="store_true", help="one reading of Slurm, one at the queue, then end")
     return made
@@ -104,9 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _alone_here(settings: Settings, clients: Clients, clock: AwsClock, options: argparse.Namespace) -> int:
     """What only one process of a state directory may do."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _stopped_by_signals()
     try:
         guard = acquire(settings.state_dir, wait_s=options.lock_wait, stop=stop)
     except LockTaken as err:
@@ -117,7 +122,25 @@ def _alone_here(settings: Settings, clients: Clients, clock: AwsClock, options: 
         return BAD_SETTINGS
     if options.give_back:
         return _leave(settings, clients, clock, guard, stop)
+    if options.remove_state:
+        return _remove_state(settings, clients, clock)
     return _live(settings, clients, clock, guard, stop, is_once=options.once)
+
+
+def _stopped_by_signals() -> threading.Event:
+    """Set by SIGTERM and SIGINT, which end the process after `STOP_S` at the latest."""
+    stop = threading.Event()
+
+    def end(*_: object) -> None:
+        if not stop.is_set():
+            stop.set()
+            last = threading.Timer(STOP_S, os._exit, (OK,))
+            last.daemon = True
+            last.start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    return stop
 
 
 def _clock(clients: Clients) -> AwsClock:
@@ -161,20 +184,25 @@ def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
 
 
 def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event) -> int:
-    """What is held is given back only where no other agent continues with it."""
+    """What is held is given back only where no other agent continues with it: none stands by, or all were stopped."""
+    lease = None
     try:
-        if others := others_on(settings, clients, clock):
-            print(f"note     {', '.join(others)} continues with what is held: nothing is given back")
-            return OK
+        left_s = stopped_for(settings, clients, clock)
+        others = others_on(settings, clients, clock) if left_s is None else []
     except AwsError as err:
         print(f"LEFT     it is not known whether another agent continues: {text_of('lease.json', err)}")
         return NOT_OK
-    lease = wait_for_lease(settings, clients, clock, stop, is_once=True, ends_stop=True)
-    if lease is None:
-        print("LEFT     the lease of an agent that is gone has not ended yet: try again in three minutes")
+    if others:
+        print(f"note     {', '.join(others)} continues with what is held: nothing is given back")
+        return OK
+    if left_s is None:
+        lease = wait_for_lease(settings, clients, clock, stop, is_once=True, ends_stop=True)
+    if left_s or (left_s is None and lease is None):
+        print(f"LEFT     an agent of another head node may still act: try again in {left_s or MAX_TERM_S:.0f} s")
         return NOT_OK
     code = _give_back(_agent(settings, clients, clock, guard, lease, is_leaving=True), is_dry=False)
-    lease.give_back()
+    if lease is not None:
+        lease.give_back()
     return code
 
 
@@ -187,6 +215,19 @@ def _give_back(agent: Agent, *, is_dry: bool) -> int:
         agent.publisher.flush(LAST_NEWS_S)  # the cluster state shows how it was left
         agent.store.settle()
     return OK if is_all else NOT_OK
+
+
+def _remove_state(settings: Settings, clients: Clients, clock: AwsClock) -> int:
+    """Where an agent of another head node is there, all of it stays."""
+    try:
+        if others := others_on(settings, clients, clock):
+            print(f"note     {', '.join(others)} is there still: what is kept of the cluster stays")
+            return OK
+    except AwsError as err:
+        print(f"LEFT     it is not known whether another agent is there: {text_of('lease.json', err)}")
+        return NOT_OK
+    kept = _agent(settings, clients, clock, None, None).parts.kept
+    return OK if remove_state(clients.s3, settings.bucket, settings.cluster, kept, print) else NOT_OK
 
 
 def _live(

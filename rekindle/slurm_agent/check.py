@@ -101,6 +101,7 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
             own_actions=nothing,
             resource_config=settings.resource_config,
             state_dir=settings.state_dir,
+            keeps=False,
             allow_file=settings.allow_file,
             environ=settings.environ,
             partitions=settings.partitions,

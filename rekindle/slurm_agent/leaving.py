@@ -1,15 +1,17 @@
-"""What an agent that leaves its cluster gives back: jobs that it holds, copies not let go, nodes that it drained."""
+"""What an agent that leaves its cluster gives back: jobs that it holds, copies not let go, nodes that it drained; and
+what it removes of the cluster's state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts
-from rekindle.protocol.cluster.names import parse_attempt
+from rekindle.protocol.cluster.names import cluster_prefix, parse_attempt
 from rekindle.protocol.cluster.node_states import StateMeaning, meanings_of, words_of
 from rekindle.protocol.wire import MailboxError
-from rekindle.slurm_agent.base.ports import Slurm, SlurmError
+from rekindle.slurm_agent.base.aws import AwsError, text_of
+from rekindle.slurm_agent.base.ports import KeptSpecs, Slurm, SlurmError
 
 
 class HoldRecords(Protocol):
@@ -46,6 +48,32 @@ def give_back(slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, i
     if not waiting and not out:
         say("nothing of ours waits held, and no node is drained by us")
     return left == 0
+
+
+def remove_state(s3: Any, bucket: str, cluster: str, kept: KeptSpecs, say: Callable[[str], None]) -> bool:
+    """What is kept of a cluster, in S3 and on its own file system; True where nothing is left."""
+    prefix = cluster_prefix(cluster)
+    place, gone = f"s3://{bucket}/{prefix}", 0
+    refused: list[dict[str, str]] = []
+    try:
+        for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            keys = [{"Key": entry["Key"]} for entry in page.get("Contents", ())]
+            answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": keys, "Quiet": True}) if keys else {}
+            refused += answer.get("Errors", ())
+            gone += len(keys)
+    except AwsError as err:
+        refused.append({"Code": text_of("S3", err)})
+    if refused:
+        say(f"LEFT     {place}: {refused[0].get('Code')}: aws s3 rm --recursive {place}"[:600])
+    else:
+        say(f"done     removed {place}, {gone} objects")
+    try:
+        for folder in kept.remove():
+            say(f"done     removed {folder}")
+    except OSError as err:
+        say(f"LEFT     {err}")
+        return False
+    return not refused
 
 
 def _job(slurm: Slurm, holds: HoldRecords, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:

@@ -30,8 +30,10 @@ log = logging.getLogger(__name__)
 
 DATABASE: Final = "agent.sqlite"
 RELAY_S: Final = 5.0  # the monitor's own rhythm of looking into its mailbox
-LAST_ORDER_S: Final = 45.0  # an order that is being carried out when the end comes; systemd waits for 60 s
-LAST_NEWS_S: Final = 5.0
+# At the end: for the order that is being carried out, twice for what waits to be sent. Longer than the quick commands
+# of Slurm's, shorter than `__main__.STOP_S` together.
+LAST_ORDER_S: Final = 4.0
+LAST_NEWS_S: Final = 1.5
 TICK_S: Final = 0.5
 TELL_AGAIN_S: Final = 90.0  # a call of S3's that a former holder began has ended by then (aws.READ_TIMEOUT_S, twice)
 
@@ -110,7 +112,13 @@ class Agent:
             journal=self.journal,
             dispatcher=OrderDispatcher(
                 slurm=self.parts.slurm,
-                specs=StoredSpecs(s3=clients.s3, bucket=settings.bucket, cluster=settings.cluster, outbox=self.outbox),
+                specs=StoredSpecs(
+                    s3=clients.s3,
+                    bucket=settings.bucket,
+                    cluster=settings.cluster,
+                    outbox=self.outbox,
+                    kept=self.parts.kept,
+                ),
                 reread=self.watch,
                 own_actions=self.journal,
             ),

@@ -108,6 +108,27 @@ def others_on(settings: Settings, clients: Clients, clock: Clock) -> list[str]:
     return sorted({*marks, *holders} - {own})
 
 
+def stopped_for(settings: Settings, clients: Clients, clock: Clock) -> float | None:
+    """Where an operator stopped all agents: for how many seconds the one that held the lease may still act, 0 where it
+    has seen it, and what other agents have done is in this one's journal. None: they are not stopped.
+
+    Raises: botocore's errors.
+    """
+    store = Store(settings.state_dir / DATABASE, clock=clock)
+    try:
+        found = make_lease(settings, clients, clock, store).read()
+        doc = found.doc if found is not None else None
+        if found is None or doc is None or not doc.stopped_on:
+            return None
+        if doc.host != host() and doc.term_s > found.age_s:
+            return doc.term_s - found.age_s
+        settle(Journal(store), doc.begun, clients.lease, settings)
+        return 0.0
+    finally:
+        store.settle()
+        store.close()
+
+
 def _end_stop(lease: Lease, mark: Path, *, is_ours: bool) -> None:
     if not is_ours and not mark.exists():
         return

@@ -149,8 +149,8 @@ class Ctld:
             raise UnknownJob("Invalid job id specified")
         self.jobs[slurm_job] = replace(self.jobs[slurm_job], **changes)  # type: ignore[arg-type]
 
-    def note(self, slurm_job: int, order: Order) -> None:
-        self.noted.append((slurm_job, order.verb, order.incident_id))
+    def note(self, slurm_job: int, order: Order, did: Verb | None = None) -> None:
+        self.noted.append((slurm_job, did or order.verb, order.incident_id))
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
         self._change(f"signal {slurm_job} {signal}")

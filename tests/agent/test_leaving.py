@@ -8,14 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.names import agent_key, attempt_key
 from rekindle.protocol.cluster.orders import Verb
-from rekindle.slurm_agent.leaving import give_back
+from rekindle.slurm_agent.leaving import give_back, remove_state
 from rekindle.slurm_agent.orders import journal_copy as keeping
 from tests.agent.ctld import job
 from tests.agent.test_orders import submit
-from tests.agent.world import World
+from tests.agent.world import BUCKET, World
 
 PENDING = SlurmState.PENDING
 
@@ -203,3 +205,36 @@ def test_no_journal_is_nothing_to_keep_and_a_broken_one_is_told(
     assert keeping.main(["keep", str(journal), str(copy)]) == 1
     assert str(journal) in capsys.readouterr().err
     assert keeping.main(["keep"]) == 2
+
+
+# ---- what is kept of the cluster -------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_of_the_cluster_goes_and_no_other_clusters(world: World) -> None:
+    said: list[str] = []
+    s3 = world.cloud.client("s3")
+    for key in (agent_key("lab"), attempt_key("slurm.lab.7"), agent_key("lab-2")):
+        s3.put_object(Bucket=BUCKET, Key=key, Body=b"{}")
+    assert remove_state(s3, BUCKET, "lab", world.kept, said.append)
+    assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=BUCKET, Prefix="clusters/")["Contents"]] == [
+        agent_key("lab-2")
+    ]
+    assert said == [f"done     removed s3://{BUCKET}/clusters/lab/, 2 objects"]
+    assert remove_state(s3, BUCKET, "lab", world.kept, said.append), "again is the same"
+
+
+def test_what_may_not_be_removed_is_left_and_told(world: World) -> None:
+    """With the policy of an older version."""
+    said: list[str] = []
+    s3 = world.cloud.client("s3")
+    s3.put_object(Bucket=BUCKET, Key=agent_key("lab"), Body=b"{}")
+
+    def deny(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "DeleteObjects")
+
+    s3.meta.events.register("before-call.s3.DeleteObjects", deny)
+    try:
+        assert not remove_state(s3, BUCKET, "lab", world.kept, said.append)
+    finally:
+        s3.meta.events.unregister("before-call.s3.DeleteObjects", deny)
+    assert (said[0].startswith("LEFT"), f"aws s3 rm --recursive s3://{BUCKET}/clusters/lab/" in said[0]) == (True, True)

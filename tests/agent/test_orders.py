@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from localcloud.cloud import Cloud
-from rekindle.protocol.cluster.documents import SlurmState
+from rekindle.protocol.cluster.documents import JobSpec, SlurmState
 from rekindle.protocol.cluster.names import spec_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
 from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
@@ -174,13 +175,13 @@ def test_a_submission_whose_answer_was_lost_is_found_by_its_name_and_not_made_ag
     assert world.ctld.commands == ["submit slurm.lab.7-a2", "release 8"]
 
 
-@pytest.mark.parametrize("there", [None, b"{}"], ids=["missing", "not what its name says"])
-def test_a_submission_without_what_is_to_be_submitted_is_refused(world: World, there: bytes | None) -> None:
+@pytest.mark.parametrize("there", [None, JobSpec(script="#!/bin/sh\nforged\n").to_json()], ids=["missing", "in S3"])
+def test_only_what_is_kept_on_the_head_node_is_submitted(world: World, there: bytes | None) -> None:
+    name = hashlib.sha256(there or b"").hexdigest()
     if there is not None:
-        world.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key("lab", "0" * 64), Body=there)
-    answer = world.carry_out(submit(world, spec="0" * 64))
-    assert answer.outcome is Outcome.REFUSED
-    assert "0" * 64 in answer.detail
+        world.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key("lab", name), Body=there)
+    answer = world.carry_out(submit(world, spec=name))
+    assert (answer.outcome, "not kept" in answer.detail) == (Outcome.REFUSED, True), answer
     assert world.ctld.commands == []
 
 

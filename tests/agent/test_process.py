@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 
 import pytest
 
+import infra.lifecycle
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.slurm.commands import add_job, lay_out, state_of
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
+from rekindle.slurm_agent.__main__ import STOP_S
+from rekindle.slurm_agent.process import LAST_NEWS_S, LAST_ORDER_S
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 PATIENCE_S = 120.0  # nothing here takes seconds; a machine may be busy
@@ -294,3 +297,26 @@ def test_once_looks_obeys_tells_and_ends(head_node: HeadNode) -> None:
     heartbeat = head_node.heartbeat()
     assert heartbeat is not None
     assert heartbeat.read_at is not None
+
+
+def test_the_process_ends_within_its_bound_whatever_hangs() -> None:
+    """A part that never ends stands for S3, a disk or a command that hangs."""
+    hangs = (
+        "import threading; from rekindle.slurm_agent import __main__ as agent\n"
+        "stop = agent._stopped_by_signals(); print('up', flush=True)\n"
+        "while True: threading.Event().wait(1)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", hangs], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+        finally:
+            process.kill()
+
+
+def test_the_bounds_of_a_stop_fit_into_each_other() -> None:
+    unit = (Path(infra.lifecycle.__file__).parent / "rekindle-agent.service").read_text()
+    killed_after_s = float(next(line for line in unit.splitlines() if line.startswith("TimeoutStopSec=")).split("=")[1])
+    assert LAST_ORDER_S + 2 * LAST_NEWS_S < STOP_S < killed_after_s <= 10

@@ -19,6 +19,7 @@ from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Signal
 from rekindle.slurm_agent.base.aws import Clients
 from rekindle.slurm_agent.base.ports import AgentContext, NewsType, NotHolder, Parts, Reading
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.reading.run import Runner
@@ -68,7 +69,7 @@ class Head:
     def _build(self, ground: AgentContext) -> Parts:
         assert isinstance(ground.memory, Outbox)
         self.ground = ground
-        return Parts(slurm=self.site.ctld, watcher=self.watcher)
+        return Parts(slurm=self.site.ctld, watcher=self.watcher, kept=SpecFolder())
 
     @property
     def acting(self) -> Agent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,11 +10,12 @@ from typing import Any
 
 from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, JobSpec
-from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, queue_name, spec_key
+from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
 from rekindle.slurm_agent.base.aws import Clients
 from rekindle.slurm_agent.base.ports import Advice, AgentContext, Parts, Reading, SlurmUnavailable
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from tests.agent.ctld import START, Ctld
@@ -95,6 +95,7 @@ class World:
         self.clock = ManualClock()
         self.ctld = Ctld()
         self.watcher = Seen(self.ctld)
+        self.kept = SpecFolder()
         self.network = {name: Network(cloud and cloud.client(name)) for name in ("sqs", "s3", "events")}
         self.settings = Settings.read(
             {"REKINDLE_BUCKET": BUCKET, "REKINDLE_CLUSTER": CLUSTER}, {"state_dir": str(folder)}
@@ -128,7 +129,7 @@ class World:
 
     def _build(self, ground: AgentContext) -> Parts:
         assert isinstance(ground.memory, Outbox)
-        return Parts(slurm=self.ctld, watcher=self.watcher)
+        return Parts(slurm=self.ctld, watcher=self.watcher, kept=self.kept)
 
     # ---- the service's side
 
@@ -153,11 +154,8 @@ class World:
         self.cloud.client("sqs").send_message(QueueUrl=self.url, MessageBody=body)
 
     def spec(self) -> str:
-        """A spec on the whiteboard, or on its way there; its sha256."""
-        raw = JobSpec(script="#!/bin/sh\nsrun train\n").to_json()
-        sha = hashlib.sha256(raw).hexdigest()
-        self.agent.outbox.keep(Reading(documents={spec_key(CLUSTER, sha): raw}))
-        return sha
+        """A spec that is kept; its name."""
+        return self.kept.put(JobSpec(script="#!/bin/sh\nsrun train\n"))[0]
 
     def answer(self, token: str = "order-1") -> OrderResult | None:  # noqa: S107
         raw = self.read(answer_key(CLUSTER, token))

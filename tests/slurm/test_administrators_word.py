@@ -132,3 +132,32 @@ def test_the_head_nodes_own_file_is_read_at_each_order(head: Head) -> None:
 
 def shown_node(head: Head) -> str:
     return str(head.lab.run("scontrol", "-o", "show", "node", "n2").stdout)
+
+
+def test_the_emergency_search_finds_what_we_hold_and_nothing_that_its_user_holds(head: Head) -> None:
+    lab = head.lab
+    page = (Path(__file__).parents[2] / "docs/agent.md").read_text()
+    search = next(line for line in page.splitlines() if line.startswith("squeue --all -h -t PD -O"))
+
+    def found() -> list[str]:
+        shown = lab.run("bash", "-c", search.partition("  #")[0], fails=True)
+        return [line.split()[0] for line in shown.stdout.splitlines()]
+
+    ours = running(head, "--requeue", comment="grant=1", environ={"REKINDLE_PROTECT": "rekindle"})
+    theirs = running(head, "--requeue")
+    name = f"slurm.lab.{theirs}"
+    assert head.carry_out(Verb.HOLD, attempt=f"slurm.lab.{ours}", slurm_job=ours).outcome is Outcome.DONE
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=theirs).outcome is Outcome.DONE
+    again = {"attempt": name, "slurm_job": theirs, "new_attempt": f"{name}.r1"}
+    assert head.carry_out(Verb.REQUEUE, **again).outcome is Outcome.DONE
+    lab.run("scontrol", "update", f"jobid={theirs}", "starttime=now+1day", fails=True)
+    lab.wait(lambda: lab.job_state(theirs) in ("PENDING", "RUNNING"), "its next start")
+    if lab.job_state(theirs) == "PENDING":
+        lab.run("scontrol", "uhold", str(theirs))
+    else:
+        lab.run("scontrol", "requeue", str(theirs))
+        lab.wait(lambda: lab.job_state(theirs) == "PENDING", "its user's requeue")
+        lab.run("scontrol", "uhold", str(theirs))
+    assert found() == [str(ours)]
+    assert head.carry_out(Verb.CANCEL, attempt=f"slurm.lab.{ours}.r1", slurm_job=ours).outcome is Outcome.DONE
+    assert found() == []

@@ -171,14 +171,16 @@ class AttemptDoc(Message):
     signal: Annotated[str, Text(16)] | None = None  # what its script traps in order to save; None: nothing known
     is_ready: bool | None = None  # that signal would be understood: steps run and their processes catch it
 
-    spec: Label | None = None  # sha256 of the JobSpec to submit it again; None where that could not be captured
+    spec: Label | None = None  # name of the JobSpec to submit it again; None where that could not be captured
     cannot_resubmit: Lines = ()  # why a resubmission would not be faithful; empty: it would be
     dependents: SlurmJobIds = ()  # jobs that wait for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Message):
-    """What is needed to submit a Slurm job again, also from another head node. Content-addressed, so it holds no times.
+    """What is needed to submit a Slurm job again, also from another head node. It holds no times: the same has the same
+    name. The whole is on the cluster's own file system alone. In the cluster state its `script` is empty, and `hashes`
+    has keyed hashes of what is not told: variables, `(script)`, `(arguments)`.
 
     `options` are sbatch's long options with their values (None for a flag), what the job was given beyond its script's
     own `#SBATCH` lines included. `environment` is the submitter's; names in `left_out` looked like secrets and are not
@@ -197,6 +199,8 @@ class JobSpec(Message):
     left_out: Lines = ()
     dependency: Annotated[str, Text(64 * 1024)] = ""
     shown: Mapping[str, str] = field(default_factory=dict)
+    script_path: FilePath = ""
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
-from rekindle.protocol.cluster.orders import Barred, Order, Repair, Sibling, Signal
+from rekindle.protocol.cluster.orders import Barred, Order, Repair, Sibling, Signal, Verb
 
 
 class SlurmError(Exception):
@@ -165,9 +165,9 @@ class Slurm(Protocol):
         ...
 
     # ---- jobs
-    def note(self, slurm_job: int, order: Order) -> None:
-        """Write what is done to the job, and for which Incident, where sacct shows it. Not over another's words, and
-        of no effect on the order: raises nothing."""
+    def note(self, slurm_job: int, order: Order, did: Verb | None = None) -> None:
+        """Write what is done to the job (the order's verb; `HOLD` while we hold it), and for which Incident, where
+        sacct shows it. Not over another's words, and of no effect on the order: raises nothing."""
         ...
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
@@ -401,6 +401,19 @@ class AgentContext:
     wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
     partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
     accounts: frozenset[str] = frozenset()
+    keeps: bool = True  # False: specs are kept in memory alone
+
+
+class KeptSpecs(Protocol):
+    """What is needed to submit jobs again, on the head node's own file system; see copies/kept.py."""
+
+    def get(self, name: str) -> JobSpec | None:
+        """None: it is not here, or not what its name says."""
+        ...
+
+    def remove(self) -> tuple[str, ...]:
+        """Remove all of it. The folders that there were. Raises: OSError."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,4 +422,5 @@ class Parts:
 
     slurm: Slurm
     watcher: Watcher
+    kept: KeptSpecs
     relay: Relay | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -62,6 +62,7 @@ OF_SRUN: Final = frozenset(
         "WAIT",
     )
 )
+OF_A_RUN: Final = ("REKINDLE_", "SLURM_JOB_ID", "SLURM_JOB_DEPENDENCY")  # by which another start of a run is known
 # sbatch would wait for the job's end, or ask another cluster.
 OF_THE_CALL: Final = frozenset({"SBATCH_WAIT", "SBATCH_CLUSTERS", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"})
 _SECRET: Final = re.compile(
@@ -86,29 +87,39 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
-def parse_environment(raw: bytes) -> dict[str, str]:
-    """Total: whatever a pair is not is passed over."""
+def parse_environment(raw: bytes, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, str]:
+    """Total: whatever a pair is not is passed over. Of variables that are not wanted nothing is kept."""
     found: dict[str, str] = {}
     body = raw[4:] if len(raw) >= 4 else b""
     for pair in body.split(b"\0"):
         name, equals, given = pair.decode("utf-8", "surrogateescape").partition("=")
-        if equals and _NAME.fullmatch(name):
+        if equals and _NAME.fullmatch(name) and wanted(name):
             found.setdefault(name, given)
     return found
 
 
 def environment_of(state_location: str, job: int) -> Captured:
-    """The environment that a job was submitted with. Never raises."""
-    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "environment"
-    try:
-        if path.stat().st_size > MAX_ENVIRONMENT_BYTES:
-            return Captured(kept=None)
-        whole = parse_environment(path.read_bytes())
-    except OSError:
+    """The environment that a protected job was submitted with. Never raises."""
+    raw = _environment(state_location, job)
+    if raw is None:
         return Captured(kept=None)
+    whole = parse_environment(raw)
     kept = {name: given for name, given in whole.items() if not is_secret(name) and _is_text(given)}
     left_out = tuple(sorted(name for name in whole if name not in kept))
     return Captured(kept=kept, left_out=left_out, all=whole)
+
+
+def variables_of(state_location: str, job: int, wanted: Callable[[str], bool]) -> Mapping[str, str]:
+    """Of any job those variables alone; of no job that is not protected is more taken. Never raises."""
+    return parse_environment(_environment(state_location, job) or b"", wanted)
+
+
+def _environment(state_location: str, job: int) -> bytes | None:
+    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "environment"
+    try:
+        return path.read_bytes() if path.stat().st_size <= MAX_ENVIRONMENT_BYTES else None
+    except OSError:
+        return None
 
 
 def script_of(state_location: str, job: int) -> str | None:

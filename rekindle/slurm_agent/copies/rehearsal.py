@@ -22,7 +22,7 @@ EVERY_S: Final = 15.0  # one sbatch each; after a start of the agent there may b
 
 
 class Rehearsals:
-    """`jobs` gives the starts that are followed, `spec` what the cluster state has under a sha256; `prepared` looks
+    """`jobs` gives the starts that are followed, `spec` what is known of a submission; `prepared` looks
     whether sbatch can be called for a spec, and gives what that leaves out. For one thread."""
 
     def __init__(
@@ -56,9 +56,10 @@ class Rehearsals:
         return tuple(f"job {there[sha].slurm_job}: {line}" for sha, line in self._found.items() if line)
 
     def _written(self, doc: AttemptDoc) -> JobSpec | None:
-        """None where it is not in the cluster state yet, or that cannot be read now."""
+        """None where it is not kept here, or that cannot be read now."""
         with suppress(SlurmError):
-            return self._spec(doc.spec or "")
+            found = self._spec(doc.spec or "")
+            return found if found is not None and found.script else None
         return None
 
     def _asked(self, doc: AttemptDoc, spec: JobSpec) -> str:

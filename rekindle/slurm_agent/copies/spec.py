@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import re
@@ -78,17 +77,6 @@ class CapturedSpec:
     facts: ScriptFacts | None
     is_final: bool
 
-    @property
-    def body(self) -> bytes | None:
-        """The spec's bytes, as they are stored."""
-        return self.spec.to_json() if self.spec is not None else None
-
-    @property
-    def sha256(self) -> str | None:
-        """What the spec is addressed by."""
-        body = self.body
-        return hashlib.sha256(body).hexdigest() if body is not None else None
-
 
 def capture_spec(
     reads: CopyReads,
@@ -159,6 +147,7 @@ def build_spec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
         workdir=job.workdir,
+        script_path=words[0] if words else "",
         user=job.user,
         options=options,
         environment={

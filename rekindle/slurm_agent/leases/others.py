@@ -43,7 +43,7 @@ def leave_mark(s3: Any, bucket: str, who: AgentIdentity, *, at: datetime, lease:
 
 
 def take_mark_away(s3: Any, bucket: str, who: AgentIdentity) -> None:
-    """This agent stands by no more: an empty mark, because the role may not delete. Raises: botocore's errors."""
+    """This agent stands by no more: an empty mark, as older policies allow no deletion. Raises: botocore's errors."""
     s3.put_object(Bucket=bucket, Key=standby_key(who.cluster, who.agent_id), Body=b"")
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.cluster.orders import Order, Outcome, RunTie, Standing
+from rekindle.protocol.cluster.orders import Order, Outcome, RunTie, Standing, Verb
 from rekindle.slurm_agent.base.ports import (
     NotProtected,
     OwnActions,
@@ -165,7 +165,7 @@ class JobVerbs:
         if (other := self._other_lives(order, doc.slurm_job)) is not None:
             return other
         order_try.begin()
-        self._slurm.note(doc.slurm_job, order)
+        self._slurm.note(doc.slurm_job, order, Verb.HOLD)
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
@@ -198,9 +198,10 @@ class JobVerbs:
             return order_try.failed_or_refused(str(err))
         order_try.begin()
         slurm_job = self._slurm.submit(spec, order)
-        self._slurm.note(slurm_job, order)
+        self._slurm.note(slurm_job, order, Verb.HOLD)
         if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
             return taken_back
+        self._slurm.note(slurm_job, order)
         note = f"{_secrets_word(self._slurm.other_secrets(slurm_job, spec))}{self._repoint(order, slurm_job)}"
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
@@ -222,6 +223,7 @@ class JobVerbs:
                 return _left_held(copy, who)
             if is_held and (taken_back := self._let_copy_go(number)) is not None:
                 return taken_back
+            self._slurm.note(number, order)
             if not is_held:  # by us for an earlier order of that name, or by its user
                 return order_try.failed_or_refused(
                     f"job {number}, {order.new_attempt}, was cancelled before it could start"
@@ -351,6 +353,7 @@ class JobVerbs:
         size = restore_size(self._slurm, order, doc)
         if doc.held:
             self._slurm.release(doc.slurm_job)
+        self._slurm.note(doc.slurm_job, order)
         self._at_once(doc.slurm_job)
         return size
 

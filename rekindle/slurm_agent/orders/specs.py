@@ -1,38 +1,35 @@
-"""What is needed to submit a job again: content-addressed in the cluster state, or still on its way there."""
+"""What is needed to submit a job again, from the head node's own file system; orders, from the cluster state."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from rekindle.protocol.cluster.documents import MAX_SPEC_BYTES, JobSpec
-from rekindle.protocol.cluster.names import order_key, spec_key
+from rekindle.protocol.cluster.documents import JobSpec
+from rekindle.protocol.cluster.names import order_key
 from rekindle.protocol.cluster.orders import Order
-from rekindle.protocol.wire import MailboxError
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
+from rekindle.slurm_agent.base.ports import KeptSpecs
 from rekindle.slurm_agent.orders.verbs import OrderNotReady
 from rekindle.slurm_agent.publishing.outbox import Outbox
 
 
 class StoredSpecs:
-    """`verbs.Specs`, from S3."""
+    """`verbs.Specs`."""
 
-    def __init__(self, *, s3: Any, bucket: str, cluster: str, outbox: Outbox) -> None:
+    def __init__(self, *, s3: Any, bucket: str, cluster: str, outbox: Outbox, kept: KeptSpecs) -> None:
         self._s3 = s3
         self._bucket = bucket
         self._cluster = cluster
         self._outbox = outbox
+        self._kept = kept
 
-    def get(self, sha256: str) -> JobSpec:
-        """Raises: OrderNotReady while S3 is away, LookupError for a spec that is missing or not what its name says."""
-        key = spec_key(self._cluster, sha256)
-        raw = self._outbox.document(key) or self._fetch(key)
-        if hashlib.sha256(raw).hexdigest() != sha256:
-            raise LookupError(f"{key} is not what its name says")
-        try:
-            return JobSpec.from_json(raw)
-        except MailboxError as err:
-            raise LookupError(f"{key} cannot be read: {err}") from err
+    def get(self, name: str) -> JobSpec:
+        """Raises: LookupError for one that is not here."""
+        found = self._kept.get(name)
+        if found is None:
+            raise LookupError("the script and environment of its submission are not kept on this head node")
+        return found
 
     def check(self, order: Order) -> None:
         """The right to send to the queue is no right to submit: the service has recorded what it orders.
@@ -50,7 +47,7 @@ class StoredSpecs:
 
     def _fetch(self, key: str) -> bytes:
         try:
-            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_SPEC_BYTES + 1)
+            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_MESSAGE_BYTES + 1)
         except AwsError as err:
             if is_away(err):
                 raise OrderNotReady(text_of("GetObject", err), after_s=5.0) from err

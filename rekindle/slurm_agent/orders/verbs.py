@@ -89,9 +89,9 @@ class OrderTry:
 
 
 class Specs(Protocol):
-    """What is needed to submit a job again, by its sha256."""
+    """What is needed to submit a job again, by its name."""
 
-    def get(self, sha256: str) -> JobSpec:
+    def get(self, name: str) -> JobSpec:
         """Raises: OrderNotReady while S3 is away, LookupError where there is none that can be used."""
         ...
 

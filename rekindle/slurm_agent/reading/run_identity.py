@@ -177,10 +177,14 @@ def _submitted_alike(old: RunFacts, other: RunFacts) -> bool:
         return False
     if old.arguments is not None and other.arguments is not None and old.arguments != other.arguments:
         return False
-    used = {name for name in _VARIABLE.findall(old.script or "") if _OF_A_SESSION.fullmatch(name) is None}
-    if any(old.environment.get(name) != other.environment.get(name) for name in used):
+    if any(old.environment.get(name) != other.environment.get(name) for name in variables_in(old.script)):
         return False
     began = other.submitted_at or other.started_at
     if old.ended_at is None:
         return other.started_at is None
     return began is None or began >= old.ended_at
+
+
+def variables_in(script: str | None) -> frozenset[str]:
+    """The variables that a script reads, without those of each session."""
+    return frozenset(name for name in _VARIABLE.findall(script or "") if _OF_A_SESSION.fullmatch(name) is None)

@@ -12,6 +12,7 @@ from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.hashes import ValueHashes
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.caps import Caps
@@ -39,6 +40,9 @@ def build(ground: AgentContext) -> Parts:
     hashes = ValueHashes(ground.memory)
     rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
     joining = Joining(reads, rules)
+    kept = SpecFolder(
+        ground.state_dir if ground.keeps else None, lambda: watch.current_settings().state_location, hashes
+    )
     watch = Watch(
         cluster=ground.cluster,
         reads=reads,
@@ -51,6 +55,7 @@ def build(ground: AgentContext) -> Parts:
         joining=joining,
         files=files,
         hashes=hashes,
+        kept=kept,
     )
     relay = MailboxRelay(
         cluster=ground.cluster,
@@ -88,7 +93,7 @@ def build(ground: AgentContext) -> Parts:
         files=files,
         hashes=hashes,
     )
-    return Parts(slurm=commands, watcher=watch, relay=relay)
+    return Parts(slurm=commands, watcher=watch, relay=relay, kept=kept)
 
 
 class _Published:

@@ -17,6 +17,7 @@ from rekindle.protocol.cluster.orders import (
     Repair,
     Sibling,
     Signal,
+    Verb,
     check_node,
 )
 from rekindle.protocol.cluster.same_job import why_different
@@ -233,7 +234,7 @@ class Commands:
 
     # ---- jobs
 
-    def note(self, slurm_job: int, order: Order) -> None:
+    def note(self, slurm_job: int, order: Order, did: Verb | None = None) -> None:
         try:
             job = self._known(slurm_job)
             asked = self._own(job)
@@ -241,7 +242,8 @@ class Commands:
                 return
             noted = text.value(self._reads.detail(job).get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
-                self._job_change(Deed.NOTE, slurm_job, text=comment.text_of(noting(asked, order)))
+                noted = comment.text_of(noting(asked, order, did or order.verb))
+                self._job_change(Deed.NOTE, slurm_job, text=noted)
         except SlurmError as err:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
 
@@ -451,11 +453,11 @@ class Commands:
         self._gate.make(Change(deed=Deed.REBOOT, node=_node(node), text=_reason(reason)))
 
 
-def noting(asked: comment.Comment, order: Order) -> comment.Comment:
+def noting(asked: comment.Comment, order: Order, did: Verb) -> comment.Comment:
     """What it asks for, with the verb and the Incident of the newest order about it."""
     kept = [(key, said) for key, said in asked.others if key not in ("did", "incident")]
     incident = [("incident", order.incident_id)] if order.incident_id else []
-    return replace(asked, others=(*kept, ("did", order.verb.value), *incident))
+    return replace(asked, others=(*kept, ("did", did.value), *incident))
 
 
 class _NoOwnActions:

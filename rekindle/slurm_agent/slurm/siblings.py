@@ -12,7 +12,7 @@ from rekindle.protocol.cluster.names import first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import RunTie, Sibling
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.capture import environment_of, script_of, submission_of
+from rekindle.slurm_agent.copies.capture import OF_A_RUN, environment_of, script_of, submission_of, variables_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
@@ -20,7 +20,7 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.nodes import Settings
-from rekindle.slurm_agent.reading.run_identity import RunFacts, RunIdentity, same_run, standing
+from rekindle.slurm_agent.reading.run_identity import RunFacts, RunIdentity, same_run, standing, variables_in
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
 from rekindle.slurm_agent.watching.owners import Owners
@@ -30,7 +30,7 @@ _SHOWN: Final = ("AdminComment", "Extra")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
-    """`asked`: see `Watch`. `spec` gives what the cluster state has under a sha256; None for nothing."""
+    """`asked`: see `Watch`. `spec`: see `Watch`."""
 
     cluster: str
     reads: CopyReads
@@ -122,7 +122,7 @@ class Siblings:
             script=script,
             arguments=arguments,
             says=tuple(self.owners.own(comment_read, job) for comment_read in said if comment_read is not None),
-            environment={**(environment_of(state, job.kept_as).all or {}), **_places_in(script)},
+            environment={**self._variables(job, state, like=None if asked else like), **_places_in(script)},
             is_protected=asked is not None,
         )
 
@@ -144,11 +144,18 @@ class Siblings:
             facts,
             folder=spec.workdir,
             output=_pattern_of(output, old.slurm_job),
-            script=spec.script,
-            arguments=spec.arguments,
+            script=spec.script or None,
+            arguments=spec.arguments if spec.script else None,
             says=(kept, *((said,) if said is not None else ())),
             environment={**spec.environment, **_places_in(spec.script)},
         )
+
+    def _variables(self, job: Job, state: str, *, like: RunFacts | None) -> Mapping[str, str]:
+        """like: of a job that is not protected, what tells another start of that run alone."""
+        if like is None:
+            return environment_of(state, job.kept_as).all or {}
+        used = variables_in(like.script)
+        return variables_of(state, job.kept_as, lambda name: name in used or name.startswith(OF_A_RUN))
 
     def _attempt(self, job: Job) -> str | None:
         asked = self.asked(job)

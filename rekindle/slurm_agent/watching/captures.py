@@ -14,7 +14,7 @@ from rekindle.slurm_agent.copies.spec import MAY_COME, CapturedSpec
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
 
-VERSION: Final = 3
+VERSION: Final = 4
 # slurmctld writes its state some seconds after a submission; until then a script's arguments cannot be told.
 SETTLES: Final = timedelta(minutes=2)
 
@@ -27,7 +27,7 @@ class JobCapture:
     is what its comment asks for, or asked for before another tool has overwritten it.
     """
 
-    sha256: str | None
+    spec: str | None  # its name, see copies/kept.py
     cannot: tuple[str, ...]
     has_auto_resume: bool | None
     exclude: str
@@ -40,14 +40,17 @@ class JobCapture:
     comment: str = ""
 
     @classmethod
-    def of(cls, taken: CapturedSpec, asked_for: str, exclude: str, *, asked: str, is_old: bool) -> JobCapture:
-        """asked: the comment to keep. is_old: what is missing now will not come any more, and is reported."""
+    def of(
+        cls, taken: CapturedSpec, spec: str | None, asked_for: str, exclude: str, *, asked: str, is_old: bool
+    ) -> JobCapture:
+        """spec: its name. asked: the comment to keep. is_old: what is missing now will not come any more, and is
+        reported."""
         is_final = taken.is_final or is_old
         facts = taken.facts
         warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
         environment = {**(taken.spec.environment if taken.spec is not None else {}), **(facts.places if facts else {})}
         return cls(
-            sha256=taken.sha256 if is_final else None,
+            spec=spec if is_final else None,
             cannot=tuple(reason for reason in taken.cannot if is_final or reason not in MAY_COME),
             has_auto_resume=facts.has_auto_resume if facts is not None else None,
             exclude=exclude,

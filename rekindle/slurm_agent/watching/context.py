@@ -10,6 +10,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.copies.hashes import ValueHashes
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -23,6 +24,7 @@ MEMORY: Final = "watch/"
 ATTEMPT: Final = f"{MEMORY}attempt/"
 KNOWN: Final = f"{MEMORY}job/"
 NODES: Final = f"{MEMORY}nodes"
+WRITTEN: Final = "watch-written"  # when all of the cluster state was last written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class LookInputs:
     protection: Protection
     files: UserFiles
     hashes: ValueHashes
+    kept: SpecFolder
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Final
 
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.capture import environment_of, script_of
+from rekindle.slurm_agent.copies.capture import script_of, variables_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.reading import comment, text
@@ -143,7 +143,7 @@ def says_out(shown: Mapping[str, str]) -> bool:
 
 def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
     """What its submission's environment and its script say; the options of a script stand at its beginning."""
-    environment = environment_of(state_location, job.kept_as).all or {}
+    environment = variables_of(state_location, job.kept_as, ENV_PROTECT.__eq__)
     script = (script_of(state_location, job.kept_as) or "")[:MAX_SCRIPT_CHARS]
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
 

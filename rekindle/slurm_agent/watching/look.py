@@ -221,7 +221,7 @@ class SlurmLook:
             asked=asked,
             detail=detail,
             has_auto_resume=known.has_auto_resume,
-            spec=known.sha256,
+            spec=known.spec,
             cannot=known.cannot,
             places=RunPlaces.of(asked.mailbox, asked.checkpoints, partial(self._real, job)),
             dependents=tuple(dependents),
@@ -281,14 +281,14 @@ class SlurmLook:
             return before
         taken = capture_spec(self._reads, self._settings, job, detail, self._inputs.hashes)
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
-        exclude = before.exclude if before is not None and before.sha256 is not None else own
+        exclude = before.exclude if before is not None and before.spec is not None else own
         taken = with_exclude(taken, exclude)
-        known = JobCapture.of(taken, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
+        name, told = self._inputs.kept.put(taken.spec) if taken.spec is not None else (None, None)
+        known = JobCapture.of(taken, name, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
-        body = taken.body
-        if body is not None and known.sha256 is not None:
-            self._found.documents[spec_key(self._cluster, known.sha256)] = body
+        if told is not None and known.spec is not None:
+            self._found.documents[spec_key(self._cluster, known.spec)] = told.to_json()
         self.held.known[job.job] = known
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known

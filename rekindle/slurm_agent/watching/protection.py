@@ -25,8 +25,7 @@ _NOTHING: Final = comment.Comment()
 
 
 class Protection:
-    """`start`: see `ports.Slurm`. `spec` gives what the cluster state has under a sha256, None for nothing. For two
-    threads."""
+    """`start`: see `ports.Slurm`. `spec`: see `Watch`. For two threads."""
 
     def __init__(
         self,

@@ -14,16 +14,19 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from rekindle.compat import from_iso
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.reading import text
@@ -35,7 +38,7 @@ from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.advice import advice, have_begun_again, numbering
 from rekindle.slurm_agent.watching.attempt_docs import job_news
 from rekindle.slurm_agent.watching.captures import JobCapture
-from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, LookInputs, LookMemory
+from rekindle.slurm_agent.watching.context import ATTEMPT, KNOWN, MEMORY, NODES, WRITTEN, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.look import SlurmLook
@@ -48,6 +51,8 @@ log = logging.getLogger(__name__)
 SETTINGS_EVERY: Final = timedelta(minutes=5)
 # A job joins by the first news of it. Should that be lost on its way, it joins by this: a lost event costs time only.
 TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
+# What lies in the cluster state unchanged for 90 days is removed there (infra/template/storage.yaml).
+WRITE_AGAIN_EVERY: Final = timedelta(days=30)
 
 
 class Watch:
@@ -68,6 +73,7 @@ class Watch:
         joining: Joining | None = None,
         files: UserFiles | None = None,
         hashes: ValueHashes = OF_THIS_PROCESS,
+        kept: SpecFolder | None = None,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
@@ -88,11 +94,13 @@ class Watch:
             protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
             files=files or UserFiles(),
             hashes=hashes,
+            kept=kept or SpecFolder(),
         )
         self._followed_jobs = followed_jobs
         self._settings: tuple[datetime, Settings] | None = None
         self._held = LookMemory(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
+        self._all_written_at = _time(memory.items(WRITTEN).get(WRITTEN))
         self._recalled: RecalledState | None = None
         self._is_all_due = False
         owners.learn(self._held.docs.values())
@@ -113,9 +121,13 @@ class Watch:
         except MailboxError:
             return None
 
-    def spec(self, sha256: str) -> JobSpec | None:
-        """What is needed to submit a job again; None where it is not there, or cannot be read."""
-        raw = self._published(spec_key(self._inputs.cluster, sha256))
+    def spec(self, name: str) -> JobSpec | None:
+        """What is needed to submit a job again; where that is not kept here what is told of it, without a script. None:
+        neither is there, or can be read."""
+        kept = self._inputs.kept.get(name)
+        if kept is not None:
+            return kept
+        raw = self._published(spec_key(self._inputs.cluster, name))
         try:
             return JobSpec.from_json(raw) if raw is not None else None
         except MailboxError:
@@ -177,7 +189,10 @@ class Watch:
             self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
             self._inputs.owners.learn(self._recalled.docs)
             self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])
-        is_all_due, held = self._is_all_due, self._held
+        self._inputs.kept.write()
+        is_first = self._all_written_at is None
+        is_late = not is_first and not timedelta(0) <= now - (self._all_written_at or now) < WRITE_AGAIN_EVERY
+        is_all_due, held = self._is_all_due or is_late, self._held
         if is_all_due:
             held = replace(held, nodes=None, followed=None)
         look = SlurmLook(self._inputs, held, now, settings)
@@ -194,6 +209,10 @@ class Watch:
             self._is_all_due = False
             every = {attempt_key(doc.attempt): doc.to_json() for doc in look.held.docs.values()}
             reading = replace(reading, documents={**every, **reading.documents})
+            self._inputs.kept.sweep({doc.spec for doc in look.held.docs.values() if doc.spec is not None})
+        if is_all_due or is_first:
+            self._all_written_at = now
+            reading = replace(reading, memory={**reading.memory, WRITTEN: now.isoformat().encode()})
         self._held = look.held
         self._highest = max([self._highest, *(doc.slurm_job for doc in self._held.docs.values())])
         if have_begun_again(settings, self._known_then):
@@ -223,6 +242,12 @@ class Watch:
             except SlurmError as err:
                 raise Unreadable(str(err)) from err
         return self._settings[1]
+
+
+def _time(raw: bytes | None) -> datetime | None:
+    with suppress(ValueError):
+        return from_iso(raw.decode()) if raw is not None else None
+    return None
 
 
 def _docs(memory: Memory) -> dict[str, AttemptDoc]:

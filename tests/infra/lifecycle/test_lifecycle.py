@@ -400,7 +400,7 @@ CALLS = {
     "list_objects_v2": "s3:ListBucket",
     "get_paginator": "s3:ListBucket",
     "put_events": "events:PutEvents",
-    "delete_object": "s3:DeleteObject",
+    "delete_objects": "s3:DeleteObject",
     "send_message": "sqs:SendMessage",
 }
 
