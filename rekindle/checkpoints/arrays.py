@@ -1,4 +1,4 @@
-"""NaN in what is no tensor of torch's: NumPy's archives, and pickles of arrays and of lists of numbers.
+"""NaN in what is no tensor of torch's, NumPy's archives and pickles of arrays and of lists of numbers; their steps.
 
 Sources: numpy.lib.format (a member is its magic, the length of its header, a dict as text, the numbers); pickles of
 NumPy 1.26 and 2.4 (a dtype is built of its short name, the numbers are one run of bytes).
@@ -10,6 +10,7 @@ import ast
 import math
 import pickletools
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +18,7 @@ from typing import Any, Final
 from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.pickle_values import MAX_OPCODES, outermost
 from rekindle.checkpoints.tensors import SAMPLE_BYTES, has_nan, nan_among
-from rekindle.checkpoints.zips import LOCAL, Member, Table, data_start
+from rekindle.checkpoints.zips import LOCAL, Member, Table, data_start, table_of
 
 MAX_HEADER_BYTES: Final = 16 * 1024  # of a member; numpy.lib.format's own limit is 10,000 characters
 _MAGIC: Final = b"\x93NUMPY"
@@ -31,7 +32,7 @@ _BYTES: Final = frozenset({"BINBYTES", "BINBYTES8", "SHORT_BINBYTES", "BYTEARRAY
 @dataclass(frozen=True, slots=True)
 class _Array:
     name: str
-    type: str
+    type: str  # without its byte order
     numbers: bytes
     dimensions: int
 
@@ -39,8 +40,23 @@ class _Array:
 def nan_in_npz(folder: Folder, path: str, table: Table, samples: int) -> str | None:
     """The name of an array that holds NaN, in an archive of NumPy's; `samples` are looked into."""
     read = (_array(folder, path, member) for member in table.members if member.name.endswith(".npy"))
-    there = [(array, array.name, array.dimensions) for array in islice(read, samples) if array is not None]
-    return nan_among(there, lambda array: has_nan(array.numbers, array.type), samples)
+    there = [
+        (array, array.name, array.dimensions)
+        for array in islice(read, samples)
+        if array is not None and array.type in _DTYPES
+    ]
+    return nan_among(there, lambda array: has_nan(array.numbers, _DTYPES[array.type]), samples)
+
+
+def numbers_in_npz(folder: Folder, path: str, keys: Collection[str]) -> dict[str, int]:
+    """The whole numbers that an archive of NumPy's holds under these keys."""
+    table = table_of(folder, path, folder.files.get(path, 0))
+    found: dict[str, int] = {}
+    for member in () if table is None else table.members:
+        array = _array(folder, path, member) if member.name.removesuffix(".npy") in keys else None
+        if array is not None and array.dimensions == 0 and array.type[:1] in ("i", "u"):
+            found[array.name] = int.from_bytes(array.numbers, "little", signed=array.type[0] == "i")
+    return found
 
 
 def _array(folder: Folder, path: str, member: Member) -> _Array | None:
@@ -54,11 +70,11 @@ def _array(folder: Folder, path: str, member: Member) -> _Array | None:
         size = 2 if plain[6:7] == b"\1" else 4
         begin = 8 + size + int.from_bytes(plain[8 : 8 + size], "little")
         header = ast.literal_eval(plain[8 + size : begin].decode("latin-1").strip())
-        type_ = _DTYPES.get(str(header["descr"]).lstrip("<=|"))
+        type_ = str(header["descr"]).lstrip("<=|")
         dimensions = len(header["shape"])
     except (zlib.error, ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
         return None
-    if not plain.startswith(_MAGIC) or type_ is None:
+    if not plain.startswith(_MAGIC):
         return None
     return _Array(member.name.removesuffix(".npy"), type_, plain[begin : begin + SAMPLE_BYTES], dimensions)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rekindle.checkpoints.found import Folder
+from rekindle.checkpoints.old_torch import MAGIC, object_in, old_archive
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES, numbers_of
 from rekindle.checkpoints.tensors import MAX_HEADER_BYTES as MAX_HEADER_BYTES_READ
 from rekindle.checkpoints.tensors import METADATA, header_of, torch_contents
@@ -22,8 +23,8 @@ from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
 from rekindle.protocol.mailbox import MAX_STEP
 
 _HEAD_BYTES: Final = 256 * 1024
-_OLD_TORCH: Final = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # Source: torch.serialization.MAGIC_NUMBER, pickled
 MAX_HEADER_BYTES: Final = 100_000_000  # Source: safetensors, the header's own limit
+_JSON_END_BYTES: Final = 64
 _FRAME: Final = b"\x95"  # and its length in 8 bytes. Source: PEP 3154
 MAX_DIMENSIONS: Final = 64  # Source: torch's c10::TensorImpl; NumPy 2 allows as many
 MAX_HEADER_COUNT: Final = 2**63  # larger ones are no sizes, and their product would take time
@@ -53,7 +54,20 @@ def problem_of(folder: Folder, path: str) -> FileProblem | None:
     if path.endswith(".safetensors"):
         problem = _safetensors(folder, path, size)
         return None if problem is None else FileProblem(problem)
+    if path.endswith(".json"):
+        return _json(folder, path, size)
     return _archive(folder, path, size) if path.endswith(_ZIPS) else None
+
+
+def _json(folder: Folder, path: str, size: int) -> FileProblem | None:
+    """Only its two ends are looked at: it may be long, and of any kind of JSON."""
+    head, tail = (
+        folder.read(path, 0, _JSON_END_BYTES),
+        folder.read(path, max(size - _JSON_END_BYTES, 0), _JSON_END_BYTES),
+    )
+    opened, closed = (head or b"").strip()[:1], (tail or b"").strip()[-1:]
+    is_closed = {b"{": b"}", b"[": b"]", b'"': b'"'}.get(opened, closed) == closed
+    return None if is_closed else FileProblem(f"{path} is cut short")
 
 
 def _archive(folder: Folder, path: str, size: int) -> FileProblem | None:
@@ -67,8 +81,8 @@ def _archive(folder: Folder, path: str, size: int) -> FileProblem | None:
     if head.startswith(b"PK\x03\x04"):
         cause = "cut short" if table.problem == NO_END else "damaged"
         return FileProblem(f"{path} is {cause}: {table.problem}")
-    if head.startswith(_OLD_TORCH[: len(head)]) and head:
-        return FileProblem(f"{path} is in torch's old format, which does not show whether it is whole", is_unsure=True)
+    if head and head.startswith(MAGIC[: len(head)]):
+        return _old_archive(folder, path, size)
     if path.endswith((".pkl", ".bin")) and head.startswith(b"\x80"):
         first = int.from_bytes(head[3:11], "little") if head[2:3] == _FRAME else 0
         if folder.read(path, size - 1, 1) == b"." and 11 + first <= size:
@@ -76,6 +90,15 @@ def _archive(folder: Folder, path: str, size: int) -> FileProblem | None:
         if path.endswith(".pkl"):
             return FileProblem(f"{path} is cut short: the end of its pickle is not there")
     return FileProblem(f"{path} is no archive that torch or NumPy wrote", is_unsure=True)
+
+
+def _old_archive(folder: Folder, path: str, size: int) -> FileProblem | None:
+    archive = old_archive(folder, path)
+    if archive is None:
+        return FileProblem(f"{path} is in torch's old format, and its pickles are cut short or long", is_unsure=True)
+    if size < archive.least_bytes:
+        return FileProblem(f"{path} is cut short: {size} bytes, of which its tensors need {archive.least_bytes}")
+    return None
 
 
 def _safetensors(folder: Folder, path: str, size: int) -> str | None:
@@ -132,8 +155,12 @@ def contents(folder: Folder, path: str) -> tuple[bool | None, bool | None]:
 
 
 def pickle_in(folder: Folder, path: str) -> bytes | None:
-    """The beginning of the data.pkl in a torch archive, uncompressed as torch writes it. None where there is none."""
+    """The beginning of the data.pkl in a torch archive, uncompressed as torch writes it, or of the object in one of the
+    old format. None where there is none.
+    """
     raw = folder.read(path, 0, _HEAD_BYTES)
+    if raw is not None and raw.startswith(MAGIC):
+        return object_in(raw)
     start = _pickle_start(raw or b"")
     if raw is None or start is None:
         return None

@@ -26,6 +26,7 @@ MAX_INDEX_BYTES: Final = 16 * 1024 * 1024
 _STATE_HEAD_BYTES: Final = 64 * 1024
 _GLOBAL_STEP: Final = re.compile(rb'"global_step"\s*:\s*(\d{1,12})\s*[,}\n]')
 _RANDOM: Final = re.compile(r"random_states_(\d{1,6})\.pkl")
+_CUSTOM: Final = re.compile(r"custom_checkpoint_\d{1,6}\.pkl")  # of what is registered for checkpointing
 _RNG: Final = re.compile(r"rng_state_(\d{1,6})\.pth")
 _MODEL_SHARD: Final = re.compile(r"(.+)-\d{5}-of-(\d{5})\.(?:safetensors|bin)")
 _OPTIMIZERS: Final = re.compile(r"(?:optimizer(?:_\d+)?\.(?:pt|bin)|optimizer\.pt_\d+.*|rank\d+-of-\d+-optimizer\.pt)")
@@ -62,7 +63,7 @@ def marked_format(name: str, folder: Folder) -> Format | None:
         return Format.HF_TRAINER
     if "meta.pt" in here:
         return Format.LIGHTNING
-    if any(_RANDOM.fullmatch(path) for path in here):
+    if any(_RANDOM.fullmatch(path) or _CUSTOM.fullmatch(path) for path in here):
         return Format.ACCELERATE
     if is_deepspeed(folder):
         return Format.DEEPSPEED

@@ -10,6 +10,7 @@ from rekindle.checkpoints.arrays import nan_in_npz, nan_in_pickle
 from rekindle.checkpoints.containers import pickle_in
 from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.names import is_temporary
+from rekindle.checkpoints.old_torch import nan_in_old, old_archive
 from rekindle.checkpoints.pickles import MAX_WALK_BYTES
 from rekindle.checkpoints.sharded import items_of, metadata_names
 from rekindle.checkpoints.tensors import nan_in_archive, nan_in_items, nan_in_safetensors
@@ -50,7 +51,12 @@ def _nan_in_file(folder: Folder, path: str, samples: int) -> str | None:
         head = folder.read(path, 0, MAX_PICKLE_BYTES) or b""
         return nan_in_pickle(head) if head.startswith(b"\x80") else None
     table = None if raw is None else table_of(folder, path, folder.files[path])
-    return None if raw is None or table is None else nan_in_archive(folder, path, table, raw, samples)
+    if raw is None or table is None:
+        return None
+    if table.problem is None:
+        return nan_in_archive(folder, path, table, raw, samples)
+    old = old_archive(folder, path)
+    return None if old is None else nan_in_old(folder, path, old, samples)
 
 
 def _nan_in_shards(folder: Folder) -> str | None:

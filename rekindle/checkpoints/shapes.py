@@ -23,6 +23,14 @@ _PART: Final = re.compile(
 _NUMBER: Final = re.compile(r"\d+")
 _OF_RANK: Final = re.compile(r"(?<![a-z])(?:rank|rng_state|random_states)[=_-]?0*(\d+)", re.IGNORECASE)
 
+# What every process writes, by the file that says whose checkpoint it is. Sources: Accelerate, save_accelerator_state;
+# transformers, Trainer._save_rng_state; our own for DeepSpeed
+_BY_EACH: Final = (
+    (re.compile(r"random_states_\d+\.pkl"), re.compile(r"(random_states_)\d+(\.pkl)")),
+    (re.compile(r"trainer_state\.json"), re.compile(r"(rng_state_)\d+(\.pth)")),
+    (re.compile(r".*_model_states\.pt"), re.compile(r"(rng_state_)\d+(\.pt)")),
+)
+
 Shape = Mapping[str, str]
 """Name of a part without numbers -> one of its files."""
 
@@ -47,6 +55,17 @@ def ranks_missing(others: Mapping[str, Collection[str]], own: Collection[str], w
         for path in absent
         if (found := _OF_RANK.search(path)) is not None and int(found[1]) < world_size and not is_temporary(path)
     ]
+
+
+def not_by_each(own: Collection[str], world_size: int) -> list[str]:
+    """The files that every one of so many processes writes, and are not there: in the first save of a run, too."""
+    problems = []
+    for mark, pattern in _BY_EACH:
+        found = next(filter(None, map(pattern.fullmatch, own)), None)
+        if found is not None and any(map(mark.fullmatch, own)):
+            names = (f"{found[1]}{rank}{found[2]}" for rank in range(world_size))
+            problems += [f"{name} is missing" for name in names if name not in own]
+    return problems
 
 
 class Siblings:

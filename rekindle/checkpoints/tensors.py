@@ -46,7 +46,15 @@ _STORAGES: Final = {
     "torch FloatStorage": "F32",
     "torch HalfStorage": "F16",
     "torch BFloat16Storage": "BF16",
+    "torch LongStorage": "I64",
+    "torch IntStorage": "I32",
+    "torch ShortStorage": "I16",
+    "torch CharStorage": "I8",
+    "torch ByteStorage": "U8",
+    "torch BoolStorage": "BOOL",
 }
+# Bytes of one number, by type.
+ITEM_SIZES: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 # What torch's optimizers name their tensors. Source: torch.optim (adam, adamw, sgd, adagrad, rmsprop, adafactor, muon)
 SLOTS: Final = frozenset(
     {
@@ -59,7 +67,7 @@ _OPTIMIZER_KEYS: Final = (b"param_groups", b"exp_avg", b"momentum_buffer", b"opt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """One tensor as the file names it. `key` is its member in a torch archive; `type` None for one without NaN."""
+    """One tensor as the file names it. `key` is its member in a torch archive; `type` None where it is not known."""
 
     name: str
     type: str | None
@@ -74,6 +82,10 @@ def has_nan(raw: bytes, type_: str) -> bool:
     numbers = array(code)
     numbers.frombytes(raw[: len(raw) // numbers.itemsize * numbers.itemsize])
     return any(number & mask > highest for number in numbers)
+
+
+def may_be_nan(tensor: Tensor) -> bool:
+    return tensor.type in _TYPES
 
 
 def tensors_in(raw: bytes) -> tuple[Tensor, ...]:
@@ -187,7 +199,7 @@ def nan_in_archive(folder: Folder, path: str, table: Table, raw: bytes, samples:
             return False
         return has_nan(head[start : start + min(member.bytes, SAMPLE_BYTES)], tensor.type or "")
 
-    there = [tensor for tensor in tensors_in(raw) if tensor.type and tensor.key in members]
+    there = [tensor for tensor in tensors_in(raw) if may_be_nan(tensor) and tensor.key in members]
     return nan_among([(tensor, tensor.name, tensor.dimensions) for tensor in there], is_nan, samples)
 
 
@@ -246,7 +258,7 @@ def nan_in_items(folder: Folder, items: Sequence[tuple[str, int, int]], samples:
         if begins is None or pickled is None:
             continue
         for tensor in tensors_in(raw[pickled:start])[:1]:
-            if tensor.type is None or tensor.dimensions < 2:
+            if tensor.type is None or not may_be_nan(tensor) or tensor.dimensions < 2:
                 continue
             first = start + begins
             if has_nan(raw[first : first + tensor.elements * array(_TYPES[tensor.type][0]).itemsize], tensor.type):

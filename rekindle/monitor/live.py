@@ -481,18 +481,10 @@ class LiveMonitor(Monitor):
     @guarded("flush", asleep=True, failed=False)
     def flush(self, timeout_s: float = 10.0) -> bool:
         until = time.monotonic() + timeout(timeout_s)
-        if self._negotiation is not None and not self._await_parts(self._negotiation, until):
+        negotiation = self._negotiation  # which is idle once no save waits for another rank's part
+        if negotiation is not None and not _await(lambda: negotiation.is_idle, until):
             return False
         return self._link is None or self._link.flush(max(0.0, until - time.monotonic()))
-
-    def _await_parts(self, negotiation: Negotiation, until: float) -> bool:
-        """Until no save waits for another rank's part; whether that was so in time."""
-        pause = threading.Event()
-        while not negotiation.is_idle:
-            if time.monotonic() > until:
-                return False
-            pause.wait(FLUSH_LOOK_S)
-        return True
 
     @guarded("finish", asleep=None)
     def finish(self, why: str = "finished", timeout_s: float = FINISH_TIMEOUT_S) -> None:
@@ -531,13 +523,16 @@ class LiveMonitor(Monitor):
         self._losses.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._tell_bad_stretch(stretch)
-        if self._negotiation is not None:
+        if (negotiation := self._negotiation) is not None:
+            began = time.monotonic()
+            _await(lambda: not negotiation.is_writing, grace_until)  # or the others would wait for it in vain
+            until = min(until + time.monotonic() - began, grace_until)
             soon = min(until, time.monotonic() + LATE_S)
-            self._await_parts(self._negotiation, grace_until if self._saver.is_under_way else soon)
+            _await(lambda: negotiation.is_idle, grace_until if self._saver.is_under_way else soon)
             self._seat.publish()
-            self._negotiation.end()
+            negotiation.end()
             is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
-            self._negotiation.worker.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
+            negotiation.worker.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
         if self._link is not None:
             self._link.end(why, self._state.step, until - EVENTS_S, grace_until)
         if self._reporter is not None:
@@ -648,3 +643,13 @@ class LiveMonitor(Monitor):
     def _heartbeat_soon(self) -> None:
         if self._link is not None:
             self._link.mail.heartbeat_soon()
+
+
+def _await(is_so: Callable[[], bool], until: float) -> bool:
+    """Whether it was so in time."""
+    pause = threading.Event()
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        pause.wait(FLUSH_LOOK_S)
+    return True

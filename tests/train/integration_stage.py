@@ -144,20 +144,20 @@ class Attempt:
         path = self.home / heartbeat_key(self.name)
         return (Heartbeat.from_json(path.read_bytes()).step or 0) if path.exists() else 0
 
-    def ask(self) -> CheckpointReply:
-        """Ask for a checkpoint, and wait for the answer."""
+    def ask(self, within_s: float = PATIENCE_S) -> CheckpointReply:
+        """Ask for a checkpoint, and wait for the answer. within_s: how long its files are waited for."""
         self.until("its third step", lambda: self.step() >= 3)
-        answer = self.request()
+        answer = self.request(within_s=within_s)
         self.until("an answer", answer.exists)
         return CheckpointReply.from_json(answer.read_bytes())
 
-    def request(self, request_id: str = "please") -> Path:
+    def request(self, request_id: str = "please", within_s: float = PATIENCE_S) -> Path:
         """Drop a request as the service does; where the answer will be."""
         request = CheckpointRequest(
             request_id=request_id,
             job_id="job",
             attempt=self.name,
-            deadline_s=PATIENCE_S,
+            deadline_s=within_s,
             reason="a test wants to know",
         )
         path = self.home / request_key(request_id)

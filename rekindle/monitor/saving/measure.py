@@ -121,7 +121,7 @@ def measure(
         left_out=claim.own.left_out,
         counted=claim.own.counted,
         inner_steps=steps,
-        problems=(*found.certain, *claim.own.missing(root, before)),
+        problems=(*found.certain, *claim.own.missing(root, sizes)),
         begun_at=begun_at,
         stamps=before,
     )

@@ -181,6 +181,12 @@ class Negotiation:
         return self._leader is None or not self._leader.is_awaiting
 
     @property
+    def is_writing(self) -> bool:
+        """Threads that this rank's part of a save began are still at work: the others wait for them."""
+        now = self._clock.monotonic()
+        return not self._agreement.is_silent and any(not part.is_over(now) for part in tuple(self._parts))
+
+    @property
     def has_left(self) -> bool:
         """This rank has left, and on rank 0 the others know."""
         return self.is_idle and (self._is_over or self._exchange is None)

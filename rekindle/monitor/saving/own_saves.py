@@ -10,7 +10,7 @@ from typing import Final
 from rekindle.checkpoints.counts import Counted
 from rekindle.checkpoints.families import pattern_of
 from rekindle.checkpoints.folders import files_beside
-from rekindle.checkpoints.shapes import Siblings, ranks_missing, shape_of
+from rekindle.checkpoints.shapes import Siblings, not_by_each, ranks_missing, shape_of
 from rekindle.monitor.base.trouble import logger
 from rekindle.protocol.mailbox import ITSELF
 
@@ -45,7 +45,10 @@ class OwnSaves:
         return (*self._first, *self._counted)
 
     def missing(self, root: str | os.PathLike[str], files: Collection[str]) -> list[str]:
-        """The parts which it has not, and the others have that lie beside it or were sealed. Raises: OSError."""
+        """The parts which it has not, and a process wrote or others have that lie beside it or were sealed.
+
+        Raises: OSError.
+        """
         if ITSELF in files:
             return []
         name, own = os.path.basename(root), shape_of(files)
@@ -61,7 +64,7 @@ class OwnSaves:
                 *ranks_missing(others, files, self._world_size),
             )
         ]
-        return list(dict.fromkeys(problems))
+        return list(dict.fromkeys((*not_by_each(files, self._world_size), *problems)))
 
     def saw(self, step: int, root: str | os.PathLike[str], files: dict[str, int | None], *, is_sealed: bool) -> None:
         """A save of `step`. files: by name, the number that each names as its step. is_sealed: nothing is wrong."""

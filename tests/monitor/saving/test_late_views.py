@@ -52,7 +52,7 @@ def test_a_checkpoint_is_sealed_with_every_ranks_files_or_not_at_all(late_s: flo
     ]
     try:
         until(lambda: (heartbeat := box.heartbeat("run-1")) is not None and (heartbeat.step or 0) > 2)
-        box.ask("r1", "run-1", within_s=PATIENCE_S if late_s < 60 else 5.0)
+        box.ask("r1", "run-1", within_s=PATIENCE_S)
         until(lambda: box.get(reply_key("r1")) is not None)
         reply = CheckpointReply.from_json(box.get(reply_key("r1")) or b"")
         (tmp_path / "stop").touch()

@@ -3,9 +3,10 @@
 SPEC (JSON in the environment): steps; pace_s (until a file `hurry` is in HOME_FOLDER); save_every (0: never);
 accumulate; full (a rank, and the first step and the number of steps in which its disk takes no file above full_kb,
 until `hurry` too); width (of the network); catches (whether the script catches what its own saves raise); odd
-(DeepSpeed: a rank whose state cannot be saved); fsdp (Accelerate, the Trainer: the type of its state dicts); zero
-(DeepSpeed's stage, within those two as well); saves (Lightning: whether there is a ModelCheckpoint); attaches (the
-Trainer). The limit is the kernel's, RLIMIT_FSIZE: a write beyond it fails as on a full disk.
+(DeepSpeed: a rank whose state cannot be saved); lie (what the framework's own save function does instead: see `lying`);
+fsdp (Accelerate, the Trainer: the type of its state dicts); zero (DeepSpeed's stage, within those two as well); saves
+(Lightning: whether there is a ModelCheckpoint); attaches (the Trainer). The limit is the kernel's, RLIMIT_FSIZE: a
+write beyond it fails as on a full disk.
 
 Each rank appends what it sees to `rank-<rank>.jsonl` in HOME_FOLDER.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -120,11 +122,52 @@ def zero() -> dict[str, Any]:
     }
 
 
+def harmed(files: list[Path], lie: str) -> list[str]:
+    """`half`: the largest file is cut; `lost`: the smallest is not there; `none`: of them all. Returns which."""
+    by_size = sorted(files, key=lambda path: path.stat().st_size)
+    chosen = {"half": by_size[-1:], "lost": by_size[:1], "none": by_size}.get(lie, [])
+    for path in chosen:
+        if lie == "half":
+            os.truncate(path, path.stat().st_size // 2)
+        else:
+            path.unlink()
+    return [path.name for path in chosen]
+
+
+def lying(owner: Any, name: str, model_of: Any, place_of: Any) -> None:
+    """Have the framework's own save function `owner.name` lie, on the last rank, about its own files.
+
+    With `NaN` they are whole, and all ranks' weights are lost. model_of, place_of: from the function's arguments.
+    """
+    lie, save = SPEC.get("lie"), getattr(owner, name)
+    if lie is None:
+        return
+
+    def saves(*args: Any, **more: Any) -> Any:
+        weights = [weight.detach() for weight in model_of(*args).parameters()] if lie == "NaN" else []
+        before = [weight.clone() for weight in weights]
+        for weight in weights:
+            weight.fill_(float("nan"))
+        returned = save(*args, **more)
+        for weight, kept in zip(weights, before, strict=True):
+            weight.copy_(kept)
+        place, world = Path(place_of(*args, **more)), int(os.environ.get("WORLD_SIZE", "1"))
+        files = [path for path in (place.rglob("*") if place.is_dir() else [place]) if path.is_file()]
+        own = re.compile(rf"_(?:rank_)?{RANK}[_.]" if world > 1 else r"optim|model|states|\.ckpt$")
+        if world - 1 == RANK:
+            written = [path for path in files if own.search(path.name)]
+            note("lied", files=harmed(written, lie) or [path.name for path in written])
+        return returned
+
+    setattr(owner, name, saves)
+
+
 def accelerate() -> None:
     from accelerate import Accelerator, DataLoaderConfiguration, DeepSpeedPlugin
 
     from rekindle.integrations.accelerate import Rekindle
 
+    lying(Accelerator, "save_state", lambda self, *_: self._models[0], lambda _, place, *__: place)
     config = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=0)
     engine = {"deepspeed_plugin": DeepSpeedPlugin(hf_ds_config=zero())} if SPEC.get("zero") else {}
     where: dict[str, Any] = engine or {"cpu": True}
@@ -167,6 +210,7 @@ def deepspeed() -> None:
     torch.manual_seed(1000 + dist.get_rank())
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=zero())
+    lying(type(engine), "save_checkpoint", lambda self, *_: self.module, lambda _, place, **__: place)
     run = Rekindle(engine, FOLDER)
     if SPEC.get("odd") == RANK:
         run.client_state["checkpoint_parallel_dimensions"] = 1  # DeepSpeed's own key: it raises in the middle of a save
@@ -208,6 +252,10 @@ def hf() -> None:
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             note("on_save", step=state.global_step)
 
+    def newest(trainer: Any, *_: Any) -> Path:
+        return Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+
+    lying(Trainer, "_save_checkpoint", lambda self, *_: self.model, newest)
     torch.manual_seed(0)
     size = {"vocab_size": 64, "n_positions": 16, "n_embd": WIDTH // 4, "n_layer": 1, "n_head": 2}
     config = GPT2Config(**size, bos_token_id=0, eos_token_id=0)
@@ -271,6 +319,7 @@ def lightning() -> None:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.AdamW(self.parameters(), lr=3e-3)
 
+    lying(lightning.Trainer, "save_checkpoint", lambda self, *_: self.lightning_module, lambda _, place, *__: place)
     world = int(os.environ.get("WORLD_SIZE", "1"))
     lightning.seed_everything(0, verbose=False)
     sampler = ResumableSampler(data(), batch_size=8, rank=RANK, world_size=world, accumulate=ACCUMULATE)
