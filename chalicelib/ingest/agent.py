@@ -229,6 +229,7 @@ def _answered(detail: Fields) -> Signal:
                 "outcome": answer.outcome.value,
                 "slurm_job": answer.slurm_job,
                 "detail": answer.detail or None,
+                "barred": answer.barred.value if answer.barred else None,
             }
         ),
     )

@@ -84,7 +84,10 @@ class World:
             memory=self.memory,
             followed_jobs=self.followed_jobs,
             files=self.files,
+            observes=lambda: self.observes,
         )
+
+    observes = False
 
     def run_once(self, seconds: float = 61) -> Reading:
         self.now += timedelta(seconds=seconds)
@@ -199,6 +202,17 @@ def test_a_plan_that_cannot_be_brought_keeps_the_job_from_being_let_go(world: Wo
     world.path.write_text("a file where the mailbox should be")
     with pytest.raises(SlurmUnavailable, match=JOB):
         world.relay.deliver(7)
+
+
+def test_an_agent_that_observes_brings_nothing_to_a_run(world: World) -> None:
+    brought = world.path / plan_key(f"{JOB}.r1")
+    world.serve(plan_key(f"{JOB}.r1"), b"plan")
+    world.observes = True
+    world.run_once()
+    assert not brought.exists()
+    world.observes = False
+    world.run_once()
+    assert brought.read_bytes() == b"plan"
 
 
 def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path: Path) -> None:

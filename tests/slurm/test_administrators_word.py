@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
-from rekindle.protocol.cluster.orders import Barred, Outcome, Repair, Verb
+from rekindle.protocol.cluster.orders import NEEDED, Barred, Outcome, Repair, Signal, Verb
 from tests.slurm.head import Head, bucket, script, until
 
 pytestmark = pytest.mark.versions
@@ -128,6 +129,62 @@ def test_the_head_nodes_own_file_is_read_at_each_order(head: Head) -> None:
     head.start()
     assert head.carry_out(Verb.DRAIN, node="n1").barred is Barred.OVER_A_CAP, "counted over a restart"
     assert head.carry_out(Verb.HOLD, **about).outcome is Outcome.DONE
+
+
+@pytest.mark.long
+def test_orders_that_the_file_forbids_change_nothing_whoever_sends_them(tmp_path: Path) -> None:
+    rng = random.Random(36)
+    with (
+        SlurmLab(nodes=("n1", "n2"), cpus=16, timers=Timers(kill_wait_s=1), with_accounting=True) as lab,
+        bucket() as s3,
+    ):
+        head = Head(lab, s3, tmp_path / "state")
+        job = running(head, "--requeue")
+        about = {"attempt": f"slurm.lab.{job}", "slurm_job": job, "new_attempt": f"slurm.lab.{job}.r1"}
+        about |= {"signal": Signal.USR1, "nodes_min": 1, "nodes_max": 1, "repair": Repair.REPLACE, "exclude": ("n2",)}
+        shown = lab.job(job)
+        words = {"partitions": shown["Partition"], "qos": shown["QOS"], "users": shown["UserId"].partition("(")[0]}
+
+        def state() -> list[object]:
+            """What Slurm does not change by itself."""
+            found, node = lab.job(job), shown_node(head)
+            fields = ("Restarts", "ExcNodeList", "AdminComment", "SubmitTime")
+            is_held, is_over = found["Priority"] == "0", found["JobState"] not in ("RUNNING", "PENDING")
+            return [
+                is_held,
+                is_over,
+                *map(found.get, fields),
+                "DRAIN" in node,
+                "FAIL" in node,
+                "bob" in node,
+                "rekindle" in node,
+            ]
+
+        def deed() -> None:
+            """Of an administrator, or the user."""
+            rng.choice(
+                (
+                    lambda: lab.run("scontrol", "hold", str(job), fails=True),
+                    lambda: lab.run("scontrol", "requeuehold", str(job), fails=True),
+                    lambda: lab.run("scontrol", "release", str(job), fails=True),
+                    lambda: lab.run("scontrol", "update", "nodename=n2", "state=drain", "reason=bob: fan", fails=True),
+                    lambda: lab.run("scontrol", "update", "nodename=n2", "state=resume", fails=True),
+                )
+            )()
+            lab.wait(lambda: lab.job_state(job) in ("RUNNING", "PENDING"), "the job to settle")
+
+        for _ in range(40):
+            deed()
+            kind, word = rng.choice(list(words.items()))
+            verb = rng.choice([verb for verb in Verb if verb not in (Verb.SUBMIT, Verb.READ)])
+            texts = ("mode = observe", f"[deny]\nverbs = {verb}", "[allow]\nverbs =", "[caps]\nx = 1")
+            texts += () if "node" in NEEDED[verb] else (f"[deny]\n{kind} = {word}", f"[allow]\n{kind} = other")
+            head.allow(rng.choice(texts))
+            head.look()
+            before = state()
+            answer = head.carry_out(verb, **{name: about.get(name, "n2") for name in NEEDED[verb]})
+            assert answer.outcome in (Outcome.REFUSED, Outcome.ALREADY), answer
+            assert state() == before, answer
 
 
 def shown_node(head: Head) -> str:

@@ -67,6 +67,9 @@ class Gate:
         found = self._allowed()
         return (found.problem,) if found.problem else ("observe: orders are not carried out",) * _observes(found)
 
+    def observes(self) -> bool:
+        return _observes(self._allowed())
+
     def check(self, order: Order) -> None:
         """Before the first command of an order. Raises: BarredHere; SlurmError."""
         if order.verb is Verb.READ:

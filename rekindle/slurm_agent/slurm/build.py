@@ -57,6 +57,14 @@ def build(ground: AgentContext) -> Parts:
         hashes=hashes,
         kept=kept,
     )
+    gate = Gate(
+        runner=runner,
+        reads=reads,
+        caps=Caps(ground.state_dir / "caps.json"),
+        path=ground.allow_file,
+        is_hyperpod=lambda: Path(ground.resource_config).exists(),
+        is_leaving=ground.is_leaving,
+    )
     relay = MailboxRelay(
         cluster=ground.cluster,
         bucket=ground.bucket,
@@ -65,14 +73,7 @@ def build(ground: AgentContext) -> Parts:
         followed_jobs=followed_jobs,
         files=files,
         holding=ground.holding,
-    )
-    gate = Gate(
-        runner=runner,
-        reads=reads,
-        caps=Caps(ground.state_dir / "caps.json"),
-        path=ground.allow_file,
-        is_hyperpod=lambda: Path(ground.resource_config).exists(),
-        is_leaving=ground.is_leaving,
+        observes=gate.observes,
     )
     commands = Commands(
         cluster=ground.cluster,

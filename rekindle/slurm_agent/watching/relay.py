@@ -14,7 +14,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -80,7 +80,8 @@ class _Box:
 
 
 class MailboxRelay:
-    """`files` touches the users' paths; no thread of the agent does. `holding`: see `ports.AgentContext`."""
+    """`files` touches the users' paths; no thread of the agent does. `holding`: see `ports.AgentContext`. `observes`:
+    nothing is brought to a run now."""
 
     def __init__(
         self,
@@ -92,7 +93,9 @@ class MailboxRelay:
         followed_jobs: FollowedJobs,
         files: UserFiles | None = None,
         holding: LeaseHolder | None = None,
+        observes: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._observes = observes
         self._files = files or UserFiles()
         self._holding = holding
         self._cluster = cluster
@@ -230,6 +233,8 @@ class MailboxRelay:
         if bell == box.rang and not _is_due(box.listed_at, now, LIST_EVERY):
             return
         self._bring_new(member, root, box)
+        if self._observes():
+            return
         if bell is not None and bell != box.rang:  # rung here last, when all that it announces is there
             self._bring(member, root, doorbell_key(), self._get(prefix + doorbell_key())[0], bell)
         box.rang, box.listed_at = bell, now
@@ -237,7 +242,7 @@ class MailboxRelay:
     def _bring_new(self, member: FollowedJob, root: str, box: _Box) -> None:
         prefix = f"{relay_prefix(self._cluster, member.job_id)}/"
         for key, tag in self._listed(prefix):
-            if box.taken.get(key) != tag:
+            if box.taken.get(key) != tag and not self._observes():
                 body, has_waited_s = self._get(prefix + key)
                 self._bring(member, root, key, _less(key, body, has_waited_s), tag)
                 box.taken[key] = tag
