@@ -2,7 +2,8 @@
 
 What it does was tried on Slurm 22.05 (a requeue keeps the job's id and counts a restart; `requeuehold` leaves it held;
 a node that goes down puts its jobs back, unless they may not be requeued; a slurmd that dies alone leaves its ranks
-running). An order is carried out once per token, and judged as the real agent judges it.
+running; a dependency that was not met once is never met, until it is changed). An order is carried out once per token,
+and judged as the real agent judges it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, CauseDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
-from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Verb
+from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Sibling, Verb
 from rekindle.slurm_agent.files import cause
+from rekindle.slurm_agent.reading.comment import Comment
+from rekindle.slurm_agent.reading.jobs import dependencies, repointed
+from rekindle.slurm_agent.reading.run_identity import NEVER, RunFacts, same_run, standing
 
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 ENDED: Final = frozenset(
@@ -50,7 +54,10 @@ class SimJob:
     slurm_job: int
     base: SlurmAttempt
     lineage: str
+    name: str = "lm"
     user: str = "ada"
+    dependency: str = ""
+    submitted_on: str = "head"
     wants: int = 2
     least: int | None = None  # it was made smaller: so few will do
     min_nodes: int | None = None  # what its comment says
@@ -79,6 +86,14 @@ class SimJob:
     def attempt(self) -> str:
         """The name of its present start."""
         return self.base.restarted(self.restart).name
+
+
+class _LivesBeside(Exception):
+    """Another start of the run has nodes, or will get them by itself."""
+
+    def __init__(self, sibling: Sibling) -> None:
+        super().__init__(f"nothing was started: job {sibling.slurm_job} is of the same run (the same {sibling.tie})")
+        self.sibling = sibling
 
 
 class SlurmModel:
@@ -113,8 +128,11 @@ class SlurmModel:
 
     def schedule(self) -> None:
         """One pass of the scheduler: what waits, is not held and fits, starts."""
-        for job in self.jobs.values():
-            if job.state is not SlurmState.PENDING or job.held:
+        for job in tuple(self.jobs.values()):  # one that starts may submit another
+            if job.state is not SlurmState.PENDING or job.held or job.reason == NEVER:
+                continue
+            if (waits := self._waits_for_jobs(job)) is not None:
+                job.reason = waits
                 continue
             free = [name for name in self.node_facts if self._is_free(name) and name not in job.exclude]
             count = job.least or job.wants  # Slurm takes the fewest of a range that was set later
@@ -125,6 +143,23 @@ class SlurmModel:
             job.started_at, job.ended_at = self._now(), None
             for reported in self.on_start:
                 reported(job)
+
+    def _waits_for_jobs(self, job: SimJob) -> str | None:
+        """Slurm's word for it, where its dependencies are not met."""
+        for kind, number, _ in dependencies(job.dependency):
+            if kind == "singleton":
+                named = [other for other in self.jobs.values() if (other.name, other.user) == (job.name, job.user)]
+                if any(other.slurm_job < job.slurm_job and other.state not in ENDED for other in named):
+                    return "Dependency"
+                continue
+            before = self.jobs.get(number or 0)
+            if before is None or not before.is_known:
+                continue
+            if before.state not in ENDED:
+                return "Dependency"
+            if kind in ("afterok", "afternotok") and (kind == "afterok") is not (before.state is SlurmState.COMPLETED):
+                return NEVER
+        return None
 
     def _is_free(self, name: str) -> bool:
         facts = self.node_facts[name]
@@ -210,7 +245,7 @@ class SlurmModel:
             restart=job.restart,
             state=job.state,
             seen_at=self._now(),
-            name="lm",
+            name=job.name,
             job_id=job.job_id,
             user=job.user,
             partition="main",
@@ -260,7 +295,11 @@ class SlurmModel:
         known = self.answers.get(order.token)
         if known is not None:
             return known
-        outcome, detail, slurm_job = self._judge(order)
+        sibling = None
+        try:
+            outcome, detail, slurm_job = self._judge(order)
+        except _LivesBeside as err:
+            outcome, detail, slurm_job, sibling = Outcome.REFUSED, str(err), None, err.sibling
         if outcome is Outcome.DONE:
             self.executed.append(order)
         answer = OrderResult(
@@ -274,6 +313,7 @@ class SlurmModel:
             slurm_job=slurm_job,
             node=order.node,
             incident_id=order.incident_id,
+            sibling=sibling,
         )
         self.answers[order.token] = answer
         return answer
@@ -326,27 +366,51 @@ class SlurmModel:
             if job.state is not SlurmState.PENDING:
                 return Outcome.ALREADY, f"it is {job.state}", job.slurm_job
             was_held = job.held
-            if was_held and (beside := self._beside(job)) is not None:
-                return beside
+            if was_held:
+                self.check_beside(job)
             self._release(job, order)
             return (Outcome.DONE if was_held else Outcome.ALREADY), "let go", job.slurm_job
         if job.state not in ENDED or not job.is_requeueable:
             return Outcome.REFUSED, f"it is {job.state}", None
-        if (beside := self._beside(job)) is not None:
-            return beside
+        self.check_beside(job)
         self.put_back(job, by=EndedBy.AGENT, held=True)
+        self.wait_for(job, in_place_of=job.slurm_job)
         self._release(job, order)
         return Outcome.DONE, "requeued", job.slurm_job
 
-    def _beside(self, old: SimJob) -> tuple[Outcome, str, int | None] | None:
-        """The answer where its user has submitted the run meanwhile, as `rekindle.agent` gives it; else None."""
-        job_id = old.job_id or old.base.name
+    def check_beside(self, old: SimJob) -> None:
+        """As `rekindle.agent` looks for other starts of the run. Raises: _LivesBeside."""
+        facts = {job.slurm_job: self._facts(job) for job in self.jobs.values() if job.is_known}
+        ours = self._facts(old)
         for other in self.jobs.values():
-            if other is old or other.held or other.state in ENDED or other.slurm_job in self.unasked:
+            if other is old or not other.is_known or other.slurm_job in self.unasked:
                 continue
-            if other.job_id == job_id or (old.mailbox and other.mailbox == old.mailbox):
-                return Outcome.FAILED, f"job {other.slurm_job} of the same run is there: nothing was started", None
-        return None
+            stands = standing(facts[other.slurm_job], facts)
+            tie = same_run(ours, facts[other.slurm_job], str) if stands is not None else None
+            if stands is not None and tie is not None:
+                raise _LivesBeside(Sibling(slurm_job=other.slurm_job, standing=stands, tie=tie, attempt=other.attempt))
+
+    def _facts(self, job: SimJob) -> RunFacts:
+        return RunFacts(
+            job=job.slurm_job,
+            user=job.user,
+            name=job.name,
+            says=(Comment(job=job.job_id, mailbox=job.mailbox),),
+            job_id=job.job_id or job.base.name,
+            state=job.state,
+            is_held=job.held,
+            is_protected=True,
+            is_task=job.is_array_task,
+            dependency=job.dependency,
+            reason=job.reason,
+        )
+
+    def wait_for(self, new: SimJob, *, in_place_of: int) -> None:
+        """What waits for the one waits for the other, or again for the same."""
+        for job in self.jobs.values():
+            expression = repointed(job.dependency, in_place_of, new.slurm_job)
+            if expression is not None and job is not new and job.state is SlurmState.PENDING:
+                job.dependency, job.reason = expression, "Dependency"
 
     def _release(self, job: SimJob, order: Order) -> None:
         job.exclude = tuple(dict.fromkeys((*job.exclude, *order.exclude)))
@@ -366,8 +430,8 @@ class SlurmModel:
             and not (old.state is SlurmState.PENDING and old.held)
         ):
             return Outcome.REFUSED, f"job {old.slurm_job} is {old.state}: the run would be there twice", None
-        if old is not None and (beside := self._beside(old)) is not None:
-            return beside
+        if old is not None:
+            self.check_beside(old)
         if old is not None and old.is_array_task:
             return Outcome.REFUSED, ARRAY, None
         template = old or SimJob(
@@ -376,6 +440,7 @@ class SlurmModel:
         job = self.submit(
             attempt=order.new_attempt,
             lineage=template.lineage,
+            name=template.name,
             wants=template.wants,
             mailbox=template.mailbox,
             job_id=order.environment.get("REKINDLE_JOB_ID") or template.job_id,
@@ -383,6 +448,8 @@ class SlurmModel:
             environment=dict(order.environment),
             is_requeueable=template.is_requeueable,
         )
+        if old is not None:
+            self.wait_for(job, in_place_of=old.slurm_job)
         return Outcome.DONE, "submitted", job.slurm_job
 
     def _shrink(self, order: Order) -> tuple[Outcome, str, int | None]:

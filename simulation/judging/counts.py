@@ -8,6 +8,10 @@ from typing import Final
 
 COUNTS: Final[Mapping[str, str]] = {
     "two_live_attempts": "the service submitted an attempt while another one of the run was live",
+    "chain_trained_twice": "a start of ours and a link of the run's chain, which Slurm begins by itself, trained "
+    "at once",
+    "chain_left_waiting": "a link of a chain waits for the success of a start that has failed, although the start of "
+    "ours that took its place has completed",
     "healthy_stopped": "the service stopped an attempt that was well, or that had finished its work",
     "too_many_at_once": "the service acted on more runs within the breaker's window, or had more nodes in repair, than "
     "the policy allows",

@@ -423,6 +423,8 @@ class Judge(Watcher):
             return
         ended = [ill.until for ill in run.ills if ill.until is not None]
         recent = [at for at in (*ended, self._disturbed_at) if at is not None and self._now - at < PAGED_WITHIN]
+        if self._goes_on_by_itself(run):  # then the trouble before it is no reason
+            recent = [at for at in recent if at == self._disturbed_at]
         if recent or run.owner_stopped or run.owner_took_it or self._is_disturbed(run):
             return
         if run.is_ordered and not run.live:  # the answer to an order that cannot be carried out
@@ -430,6 +432,11 @@ class Judge(Watcher):
         if run.is_finished and not shows_its_end(run, self.world.source_faults, self._now):
             return  # that it completed proves no finish (domain/run/ending.py)
         self._count("paged_for_nothing", run.name, notice.title)
+
+    def _goes_on_by_itself(self, run: TrueRun) -> bool:
+        """The next link of its chain trains, as the head node shows."""
+        head_is_late = self.world.source_faults.head_is_away() or self.world.source_faults.head_late() > timedelta(0)
+        return not head_is_late and any(one.is_link and one.trains_since is not None for one in run.live)
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
@@ -561,6 +568,7 @@ class Judge(Watcher):
         for run in self.world.runs.values():
             self._judge_rewinds(run)
             self._judge_loops(run)
+            self._judge_chain(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:
                 continue
@@ -568,6 +576,15 @@ class Judge(Watcher):
             self.reckoning.bill.excused_min[excused or "none"] += 1
             if excused is None:
                 self._judge_unwatched(run, ill)
+
+    def _judge_chain(self, run: TrueRun) -> None:
+        """Count a link that trains beside a start of ours, once."""
+        training = [attempt for attempt in run.live if attempt.trains_since is not None and not attempt.is_done]
+        links = [attempt for attempt in training if attempt.is_link and not attempt.is_counted]
+        ours = next((attempt for attempt in training if attempt.is_ours), None)
+        if links and ours is not None and ours is not links[0]:
+            links[0].is_counted = True
+            self._count("chain_trained_twice", run.name, f"{ours.name} and {links[0].name}")
 
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
         """Count a run without a working watch, once it could have been noticed for long enough."""
@@ -589,6 +606,14 @@ class Judge(Watcher):
                 self._count("false_recovery", run.name, f"it is {ill.kind}")
         self._unconfirmed.clear()
 
+    def _judge_what_waits(self, run: TrueRun) -> None:
+        cluster, has_completed = self.world.cluster, any(one.is_ours and one.is_done for one in run.attempts.values())
+        waits = cluster.waits_in_vain(run) if cluster is not None and run.is_finished and has_completed else []
+        for job in waits:
+            if not job.dependency.startswith("afterok"):  # what waits for a failure is not wanted any more
+                continue
+            self._count("chain_left_waiting", run.name, f"job {job.slurm_job} waits with {job.dependency}")
+
     def _age(self, ill: ActiveTrouble) -> float:
         return (self._now - ill.since).total_seconds()
 
@@ -598,6 +623,7 @@ class Judge(Watcher):
             for ill in run.ills:
                 if ill.until is not None:
                     self.figures.recoveries_s.append((ill.until - ill.since).total_seconds())
+            self._judge_what_waits(run)
         for defect in self.world.defects:
             self._count("service_defect", "", defect[:300])
         self.bill = self.reckoning.close(pages=self.figures.pages, incidents=self.figures.incidents)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.stories.kinds import REFUSALS
+from simulation.stories.kinds import CHAINS, REFUSALS
 from simulation.stories.source_faults import STAGES
 from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 
@@ -40,6 +40,7 @@ _CLOCK_SHARE: Final = 0.03
 _ORDER_SHARE: Final = 0.04
 _PAUSE_SHARE: Final = 0.03
 _OTHERS_SHARE: Final = 0.15
+_CHAIN_SHARE: Final = 0.1
 _OTHERS: Final = ("rests", "keeps", "own_folder", "layer", "layer")
 _LIVES_SHARE: Final = 0.06
 _SWEEP_SHARE: Final = 0.02
@@ -173,7 +174,21 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     story = replace(story, source_faults=(*story.source_faults, *more), actions=actions)
     story = _with_others(random.Random(f"others {story.seed}"), story)
     story = _with_lives(random.Random(f"lives {story.seed}"), story)
-    return _as_sweep(random.Random(f"sweep {story.seed}"), story)
+    story = _as_sweep(random.Random(f"sweep {story.seed}"), story)
+    return _with_chain(random.Random(f"chain {story.seed}"), story)
+
+
+def _with_chain(draw: random.Random, story: Story) -> Story:
+    """Of several jobs one after the other, each of which a time limit, a crash or its last step ends."""
+    first, *others = story.runs
+    if first.platform != "slurm" or draw.random() >= _CHAIN_SHARE:
+        return story
+    kind = draw.choice(("crash", "time_limit", "silent", "node_dies", ""))
+    ends = (Trouble(kind=kind, step=draw.randint(15, 90), hits=draw.choice((1, 1, 2))),) if kind else ()
+    steps = first.steps or draw.choice((None, draw.randint(60, 150)))
+    chain = draw.choice([name for name in CHAINS if name])
+    chained = replace(first, chain=chain, links=draw.choice((2, 2, 3)), steps=steps, troubles=(*first.troubles, *ends))
+    return replace(story, runs=(chained, *others))
 
 
 def _with_others(draw: random.Random, story: Story) -> Story:

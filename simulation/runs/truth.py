@@ -142,6 +142,7 @@ class Attempt:
     is_ours: bool
     is_tagged: bool  # it asks for our care, by a tag or by a Slurm job's comment
     is_by_hand: bool = False  # a person submitted it
+    is_link: bool = False  # a later one of its run's chain, which Slurm has begun by itself
     is_persons: bool = False  # a person ordered it of the service: what it gains is theirs to judge
     ordered_at: datetime | None = None  # when the service wanted it; None: when it was submitted
     loaded: Saved | None = None

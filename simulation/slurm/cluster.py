@@ -21,6 +21,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, 
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.protocol.mailbox import ENV_ATTEMPT
+from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.memory import Watcher
 from simulation.runs.monitor import run_mailbox
@@ -110,29 +111,54 @@ class Cluster:
         self._soon()
 
     def submit(self, run: TrueRun, *, job_id: str | None = None, is_protected: bool = True) -> None:
-        """sbatch by the run's owner."""
+        """sbatch by the run's owner: of the whole chain, the first time."""
+        is_first = not run.job_ids
+        before = self._sbatch(run, job_id=job_id, is_protected=is_protected)
+        for _ in range(run.spec.links - 1 if is_first and run.spec.chain not in ("", "within") else 0):
+            kind = run.spec.chain
+            before = self._sbatch(run, dependency=kind if kind == "singleton" else f"{kind}:{before.slurm_job}")
+        self._soon()
+
+    def _sbatch(
+        self,
+        run: TrueRun,
+        *,
+        job_id: str | None = None,
+        is_protected: bool = True,
+        dependency: str = "",
+        within: SimJob | None = None,
+    ) -> SimJob:
+        """within: the job that submits it, whose environment it inherits."""
         job = self.model.submit(
+            name=run.name if run.spec.chain else "lm",
             wants=run.spec.instances,
             mailbox=run_mailbox(run) if run.spec.watch == "monitor" else "",
             job_id=job_id,
             is_requeueable=run.spec.requeue,
             has_auto_resume=run.spec.auto_resume,
             is_array_task=run.spec.in_array,
-            environment={"RUN": run.name},
+            dependency=dependency,
+            environment={"RUN": run.name} | (within.environment if within is not None else {}),
+            submitted_on="head" if within is None else within.nodes[0],
         )
         run.job_ids.add(job.base.name)
         if not is_protected:
             self.model.unasked.add(job.slurm_job)
-        self._soon()
+        return job
 
     def jobs_of(self, run: TrueRun) -> list[SimJob]:
         """Its Slurm jobs that are not over."""
         return [job for job in self.model.jobs.values() if self._run_of(job) is run and job.state not in ENDED]
 
+    def waits_in_vain(self, run: TrueRun) -> list[SimJob]:
+        """Its links that wait for the success of a start that has failed."""
+        return [job for job in self.jobs_of(run) if job.reason == NEVER]
+
     def cancel(self, run: TrueRun) -> bool:
         """scancel by the run's owner; whether there was anything to cancel."""
         there = self.jobs_of(run)
-        if there:
+        waits = (NEVER, "Dependency")
+        if any(job.reason not in waits for job in there):  # a link whose turn has not come is not what trains
             run.owner_stopped_at = self._clock.now()  # before the job's end is seen
         for job in there:
             self.model.cancel_by_user(job)
@@ -330,11 +356,14 @@ class Cluster:
             is_ours=job.attempt in self._ours,
             is_by_hand=job.attempt not in self._ours and job.restart == 0,
             is_tagged=job.slurm_job not in self.model.unasked,
+            is_link=bool(job.dependency),
             ordered_at=self._ours.get(job.attempt),
         )
         self._training.starts(attempt)
         if attempt.is_ours:
             self._watcher().submitted(attempt)
+        if run.spec.chain == "within" and job.restart == 0 and len(run.job_ids) < run.spec.links:
+            self._sbatch(run, dependency=f"afterany:{job.slurm_job}", within=job)
         if any(self.nodes[name].is_broken for name in job.nodes):
             self._clock.after(SICK_FAILS, lambda: self._fails_there(attempt), label=f"{start.name} on a sick node")
 

@@ -20,6 +20,7 @@ from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
 from simulation.runs.memory import Incidents, NoticeLog, Tables, Watcher
@@ -387,7 +388,9 @@ class World(RealService):
 
     def waits_in_queue(self, run: TrueRun) -> bool:
         """Whether it is queued in Slurm, which will start it without a request."""
-        return self.cluster is not None and any(not job.held for job in self.cluster.jobs_of(run))
+        return self.cluster is not None and any(
+            not job.held and job.reason not in (NEVER, "Dependency") for job in self.cluster.jobs_of(run)
+        )
 
     def _deaths(self) -> None:
         for run in self.runs.values():

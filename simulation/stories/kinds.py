@@ -53,6 +53,15 @@ WATCHES: Final[Mapping[str, str]] = {
     "monitor": "beside the trainer, with a mailbox",
     "metrics": "the job's own loss and step, no monitor, and checkpoints without manifests",
 }
+# How the next link of a run's chain is submitted.
+CHAINS: Final[Mapping[str, str]] = {
+    "": "there is none",
+    "afterany": "it begins when the link before has ended",
+    "afternotok": "it begins when the link before has failed",
+    "afterok": "it begins when the link before has completed",
+    "singleton": "it begins when no job of its name and user is left before it",
+    "within": "the link before submits it, by plain sbatch, as it begins: with `afterany`",
+}
 RECOVERIES: Final[Mapping[str, str]] = {
     "None": "HyperPod repairs no node by itself",
     "Automatic": "HyperPod repairs nodes by itself",

@@ -61,7 +61,9 @@ class Run:
     requeue       slurm: the job may be requeued
     auto_resume   slurm: its srun has HyperPod's --auto-resume: where a node breaks under it, HyperPod replaces the node
                   and runs the step again, in the same start of the job
-    in_array      slurm: its job is a task of a job array. All jobs of a cluster are of one user and have one name
+    chain, links  slurm: so many jobs, one after the other, of which each trains on from the newest checkpoint
+    in_array      slurm: its job is a task of a job array. All jobs of a cluster are of one user, and those
+                  without a chain have one name
     """
 
     name: str = "lm"
@@ -83,6 +85,8 @@ class Run:
     requeue: bool = True
     auto_resume: bool = False
     in_array: bool = False
+    chain: Annotated[str, OneOf(tuple(kinds.CHAINS))] = ""
+    links: int = 2
     history: int = 0
     troubles: tuple[Trouble, ...] = ()
 

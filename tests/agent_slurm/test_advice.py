@@ -50,6 +50,7 @@ def test_a_cluster_that_is_set_up_well_is_said_to_be() -> None:
         (replace(GOOD, version="27.11.0"), {}, "versions", "newer than what was tried from 22.05 to 26.05"),
         (replace(GOOD, version="x"), {}, "versions", "does not tell its version"),
         (GOOD, {"nodes": (*NODES, Node(name="n3", state="idle", version="24.11.5"))}, "versions", "24.11.5 on 1"),
+        (replace(GOOD, submit_plugins="lua"), {}, "copies", "what lua changes of a submission is known only once"),
         (replace(GOOD, first_job=1), {}, "job numbers", "FirstJobId is 1"),
         (GOOD, {"highest": 200_000}, "job numbers", "numbers have begun again"),
     ],

@@ -57,6 +57,25 @@ def stopping_is_taken_for_stopped(world: World) -> None:
     _scheduled(world, siblings=lambda _: lambda job, **more: ())
 
 
+def no_other_start_is_looked_for(world: World) -> None:
+    """Neither by the service, in lists, mailboxes and chains, nor by the agent right before it starts one."""
+    assert world.cluster is not None
+    world.cluster.model.check_beside = lambda old: None  # type: ignore[method-assign]
+    world.mailbox = Over(world.mailbox, heartbeat_times=lambda job: {})
+    _scheduled(
+        world,
+        siblings=lambda _: lambda job, **more: (),
+        missed=lambda _: lambda job, **more: None,
+        platform=lambda one: replace(one.platform, holds_own_queue=False),
+    )
+
+
+def what_waits_is_not_told_of_the_next_start(world: World) -> None:
+    """By the agent."""
+    assert world.cluster is not None
+    world.cluster.model.wait_for = lambda new, **more: None  # type: ignore[method-assign]
+
+
 def every_run_is_said_to_be_stalled(world: World) -> None:
     _beating(world, lambda view: replace(view, work="stalled") if view.heartbeat_at is not None else view)
 

@@ -75,6 +75,16 @@ class Case:
 
 CASES = (
     Case("two_live_attempts", broken.stopping_is_taken_for_stopped, story(HANG)),
+    Case(
+        "chain_trained_twice",
+        broken.no_other_start_is_looked_for,
+        story(CRASH, platform="slurm", instances=2, chain="afterany"),
+    ),
+    Case(
+        "chain_left_waiting",
+        broken.what_waits_is_not_told_of_the_next_start,
+        story(CRASH, platform="slurm", instances=2, chain="afterok", steps=100),
+    ),
     Case("healthy_stopped", broken.every_run_is_said_to_be_stalled, story(steps=200)),
     Case("too_many_at_once", broken.the_breaker_does_not_count, FLEET),
     Case(

@@ -97,6 +97,31 @@ def test_a_time_limit_beside_our_own_stop_is_one_end() -> None:
         assert not judge.unsafe
 
 
+def test_a_run_that_was_left_to_a_person_and_then_crashes_in_silence_is_told_once_more() -> None:
+    crash = Trouble(kind="silent", step=37, hits=2)
+    _world, judge = played(story(crash, plan="nothing", steps=84, **ON_SLURM))
+    assert (judge.unsafe, judge.figures.pages) == ([], 2)
+
+
+@pytest.mark.parametrize("chain", ["afterany", "afternotok", "singleton", "within"])
+@pytest.mark.parametrize("requeue", [True, False], ids=["may be requeued", "may not"])
+def test_the_next_link_of_a_chain_is_the_recovery(chain: str, requeue: bool) -> None:
+    world, judge = played(story(CRASH, chain=chain, requeue=requeue, **ON_SLURM))
+    first, link = world.training.attempts.values()
+    assert (first.is_live, link.is_link, link.is_ours, link.first_step) == (False, True, False, 31)
+    assert (judge.unsafe, judge.figures.pages, judge.figures.submissions) == ([], 0, 0)
+    assert [incident.outcome for incident in world.store.list_closed(limit=9).incidents] == ["resubmit.goes_on"]
+
+
+@pytest.mark.parametrize("requeue", [True, False], ids=["may be requeued", "may not"])
+def test_what_waits_for_a_runs_success_begins_when_our_start_has_completed(requeue: bool) -> None:
+    world, judge = played(story(CRASH, chain="afterok", requeue=requeue, steps=100, **ON_SLURM))
+    _first, ours, link = world.training.attempts.values()
+    assert (ours.is_ours, ours.is_done, link.is_link) == (True, True, True)
+    assert link.job.created_at < ours.job.ended_at < link.trains_since  # type: ignore[operator]
+    assert (judge.unsafe, judge.figures.pages) == ([], 0)
+
+
 @pytest.mark.parametrize(("requeue", "starts", "pages"), [(True, 2, 0), (False, 1, 1)])
 def test_a_task_of_an_array_is_requeued_and_never_submitted_anew(requeue: bool, starts: int, pages: int) -> None:
     world, judge = played(story(CRASH, in_array=True, requeue=requeue, **ON_SLURM))

@@ -1,5 +1,6 @@
 """What a job sees when it runs, and whether the job that was submitted again sees the same: its environment, limits,
-umask, group, folder, partition and time of start. Each row is equal, or refused with the name of what cannot be.
+arguments, standard input, umask, group, folder, partition and time of start. Each row is equal, or refused with the
+name of what cannot be.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from tests.slurm.test_same_job import head_of, learn, order_for
 pytestmark = pytest.mark.versions
 TELLS = """#!/bin/bash
 {lines}
-{{ env | sort; echo "pwd=$PWD"; echo "umask=$(umask)"; echo "group=$(id -gn)"; ulimit -Sa; }} >{seen}.$SLURM_JOB_ID.part
+{{
+env -0 | sort -z | tr '\\0' '\\n'; declare -F; printf 'arguments='; printf '%q ' "$@"; echo
+echo "pwd=$PWD"; echo "real=$(pwd -P)"; echo "umask=$(umask)"; echo "group=$(id -gn)"; echo "nice=$(nice)"
+echo "name=${{0##*/}}"; echo "stdin=$(readlink /proc/self/fd/0)"; ulimit -Sa; ulimit -Ha | sed 's/^/hard /'
+}} >{seen}.$SLURM_JOB_ID.part
 mv {seen}.$SLURM_JOB_ID.part {seen}.$SLURM_JOB_ID
 sleep 600
 """
@@ -76,6 +81,22 @@ ROWS: Mapping[str, Row] = {
     "reads its own place": Row(
         lines="scontrol show job $SLURM_JOB_ID | awk -F= '/Command=/{{print $2}}'", refused="reads where it lies"
     ),
+    "hard limits": Row(first="ulimit -Sn 700; ulimit -Hn 900; ulimit -Hc 0"),
+    "a umask and the login environment": Row(options=("--get-user-env",), first="umask 077"),
+    "all memory of a node": Row(options=("--mem=0",)),
+    "all memory of a node, by the script": Row(lines="#SBATCH --mem=0"),
+    "a secret that Slurm still knows": Row(environ={"HF_TOKEN": "hf_1", "PLAIN": "p"}),
+    "values of several lines and of no letters": Row(environ={"LINES": "a\nb=c\n", "BAD": "x\udcff"}),
+    "a function of bash": Row(first="told() { echo 1; }; export -f told"),
+    "options by the environment": Row(
+        environ={"SBATCH_TIMELIMIT": "20", "SBATCH_REQUEUE": "1", "SBATCH_JOB_NAME": "by-the-environment"}
+    ),
+    "more of its user's own for srun": Row(
+        environ={"SLURM_KILL_BAD_EXIT": "1", "SLURM_WAIT": "9", "SRUN_DEBUG": "0", "SLURM_UNBUFFEREDIO": "1"}
+    ),
+    "a standard input": Row(options=("--input={folder}/etc/slurm.conf",)),
+    "a folder behind a link": Row(options=("--chdir={folder}/link",)),
+    "nice, by the script": Row(lines="#SBATCH --nice=3"),
     "nice": Row(options=("--nice=7",)),
     "a priority": Row(options=("--priority=77",), refused="Priority"),
     "a priority, by the script": Row(lines="#SBATCH --priority=78", refused="Priority"),
@@ -152,11 +173,12 @@ def _is_final(reads: CopyReads, settings: Settings, job: Job) -> bool:
 
 
 def lines_of(path: Path) -> list[str]:
-    return [line for line in path.read_text().splitlines() if not OWN.match(line)]
+    return [line for line in path.read_text(errors="surrogateescape").splitlines() if not OWN.match(line)]
 
 
 def test_what_runs_again_sees_the_same_or_is_refused_by_name(lab: SlurmLab) -> None:
     (lab.folder / "gone").mkdir()
+    (lab.folder / "link").symlink_to(lab.folder / "work")
     numbers = {name: number for name in ROWS if (number := ask(lab, name)) is not None}
     assert len(numbers) >= len(ROWS) - 2, ROWS.keys() - numbers.keys()
     for name, number in numbers.items():

@@ -49,6 +49,7 @@ def view_of(doc: AttemptDoc) -> AttemptView:
         failure_reason=reason_of(doc)[:2000],
         failure=failure_in(doc),
         ended_at=(doc.ended_at or doc.seen_at) if status.has_ended else None,
+        training_since=doc.started_at if doc.nodes else None,  # Slurm also dates what was cancelled in its queue
         successor=doc.successor,
         start=StartView(
             handle=str(doc.slurm_job),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -40,14 +39,13 @@ from rekindle.slurm_agent.reading.line import of_line, options_lost
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.options import expand, options_of
 from rekindle.slurm_agent.reading.run import As, Runner, Unreadable
-from rekindle.slurm_agent.reading.script import ScriptFacts
+from rekindle.slurm_agent.reading.script import ScriptFacts, reads_its_place
 from rekindle.slurm_agent.reading.script import read as read_script
 
 # Of the attempt before; never carried into the next one. Its mailbox and bus stay what they were.
 EXCLUDED: Final = "REKINDLE_EXCLUDED_NODES"  # nodes that we, and not the user, kept a submission of ours from
 MAX_LOST: Final = 8  # names, in one sentence
 STALE: Final = (EXCLUDED, *OF_ONE_ATTEMPT)
-_SHOWS_JOB: Final = re.compile(r"\bscontrol\b.*\bshow\s+job\b")
 INTERACTIVE: Final = "it was started by salloc or srun: there is no script to submit again"
 ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
 HETEROGENEOUS: Final = "it is a heterogeneous job: its parts cannot be submitted again as one"
@@ -59,7 +57,8 @@ NOT_KEPT: Final = "what Slurm showed of the original was not kept, by an older a
 UNPRINTABLE: Final = "its name holds a line break or another character that is not printed"
 NOT_WRITABLE: Final = "what is needed to submit it again cannot be kept"
 READS_ITS_PLACE: Final = (
-    "its script reads where it lies from Slurm (Command= of `scontrol show job`): a copy of it lies elsewhere"
+    "its script reads where it lies, or how it was submitted, from Slurm (Command= or SubmitLine= of its record): a "
+    "copy of it lies elsewhere"
 )
 MAY_COME: Final = (NO_SCRIPT, NO_ENVIRONMENT, NO_ARGUMENTS)
 HAS_DEADLINE: Final = "it has a deadline (sbatch --deadline), which is not carried over"
@@ -138,7 +137,7 @@ def build_spec(
         (arguments is None, NO_ARGUMENTS),
         ("priority" in own or "priority" in (given or {}), HAS_PRIORITY),
         (bool(lost), f"{LOST}{', '.join(lost)}"[:300]),
-        ("Command=" in script and _SHOWS_JOB.search(script) is not None, READS_ITS_PLACE),
+        (reads_its_place(script), READS_ITS_PLACE),
     )
     cannot += [why for is_missing, why in missing if is_missing]
     options = _options(job, detail, environment.kept or {}, own=own, line=given)

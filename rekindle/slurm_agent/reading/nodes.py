@@ -89,7 +89,7 @@ class Settings:
 
     `asked_at` and `booted_at` are by slurmctld's own clock: when it answered, and when it started.
     `accounting` and `job_comp`: the plugins for accounting and for records of completed jobs.
-    `slurm_uid`: that of SlurmUser, under which slurmctld itself runs.
+    `slurm_uid`: that of SlurmUser, under which slurmctld itself runs. `submit_plugins`: what may change a submission.
     `first_job` and `next_job`: the range of job ids begins at the one; the other is assigned next.
     """
 
@@ -105,6 +105,7 @@ class Settings:
     next_job: int | None = None
     reboot_program: str = ""
     slurm_uid: int | None = None
+    submit_plugins: str = ""
 
     @property
     def has_history(self) -> bool:
@@ -142,5 +143,8 @@ def parse_settings(output: str) -> Settings:
         first_job=text.whole(fields.get("FirstJobId")),
         next_job=text.whole(fields.get("NEXT_JOB_ID")),
         reboot_program=text.value(fields.get("RebootProgram")),
+        submit_plugins=",".join(
+            plugins for key in ("CliFilterPlugins", "JobSubmitPlugins") if (plugins := text.value(fields.get(key)))
+        ),
         slurm_uid=text.whole(fields.get("SlurmUser", "").partition("(")[2].partition(")")[0]),
     )

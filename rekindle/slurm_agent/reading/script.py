@@ -16,6 +16,15 @@ _LITERAL: Final = re.compile(r"(?:s3://|file:///|/)[\w./:@%+=~-]{1,2000}")
 _AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)1\b")
 _CAUGHT: Final = re.compile(r"(?:SIG)?(USR1|USR2|TERM)")
 _WARNED: Final = re.compile(r"(?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
+# How a script asks Slurm for its own path or for the line that it was submitted by, which are other ones in a copy.
+# Source: scontrol(1), squeue(1) "%o" and "Command", sacct(1) "SubmitLine".
+_ASKS_FOR_JOB: Final = re.compile(r"\bscontrol\b[^\n|;]*\bshow\s+(?:-\S+\s+)*jobs?(?:id)?\b", re.IGNORECASE)
+_IN_ITS_RECORD: Final = re.compile(r"\b(?:Command|SubmitLine)=")
+_BEHIND_IT: Final = re.compile(r"[^\n]*\b(?:command|submit_?line)\b", re.IGNORECASE)
+_ASKS_FOR_IT: Final = re.compile(
+    r"\bsqueue\b[^\n|;]*(?:%[.\d]*o\b|(?:-O|--Format)[=\s\"']*[\w,:.#]*\bcommand\b)|\bsacct\b[^\n|;]*\bSubmitLine\b",
+    re.IGNORECASE,
+)
 # A script is a user's: up to 4 MiB of any content, read by one thread for the whole cluster. Longer lines are passed
 # over, and only so much of the rest is read.
 MAX_LINE_CHARS: Final = 4096
@@ -52,6 +61,18 @@ def read(script: str) -> ScriptFacts:
             if len(values := shell.values.get(name, [])) == 1 and _LITERAL.fullmatch(values[0])
         },
     )
+
+
+def reads_its_place(script: str) -> bool:
+    """Whether it asks Slurm where it lies, or how it was submitted."""
+    lines = re.sub(r"\\\n|\|\s*\n", "| ", "\n".join(line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS))
+    code = "\n".join(line for line in lines.split("\n") if not line.lstrip().startswith("#"))
+    if _ASKS_FOR_IT.search(code) is not None:
+        return True
+    asked = _ASKS_FOR_JOB.search(code)
+    if asked is None:
+        return False
+    return _IN_ITS_RECORD.search(code) is not None or _BEHIND_IT.match(code, asked.end()) is not None
 
 
 def _caught(command: Command) -> list[str]:

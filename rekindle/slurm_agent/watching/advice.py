@@ -59,6 +59,7 @@ def advice(
     text = f"{where} cannot be read: jobs whose arguments or environment are not known are not submitted again"
     yield _advice("state of jobs", "" if reads_state else text, f"{where} can be read")
     yield _advice("accounting", _accounting(settings), settings.accounting)
+    yield _advice("copies", _copies(settings), "no plug-in changes what is submitted")
     yield _advice("Slurm's clock", _clock(settings, now), "the same as this host's")
 
 
@@ -96,6 +97,16 @@ def _accounting(settings: Settings) -> str:
     if settings.has_history:
         return f"no accounting; how forgotten jobs ended is read from {settings.job_comp}"
     return "no accounting: once slurmctld has forgotten a job (MinJobAge), how it ended is not known"
+
+
+def _copies(settings: Settings) -> str:
+    if not settings.submit_plugins:
+        return ""
+    return (
+        f"what {settings.submit_plugins} changes of a submission is known only once a copy is submitted: it waits "
+        "held, and is cancelled if it is not the same job. `sbatch --test-only`, which is asked when a job is first "
+        "seen, shows only what is refused"
+    )
 
 
 def _clock(settings: Settings, now: datetime) -> str:
