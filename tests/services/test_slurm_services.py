@@ -265,9 +265,10 @@ def test_a_start_that_somebody_else_let_go_is_told_where_to_resume_while_it_wait
 
 @pytest.mark.parametrize("waits", [False, True], ids=["the next link runs", "the next link still waits"])
 def test_a_chain_s_next_link_and_our_new_start_never_train_in_one_mailbox(w: SlurmWorld, waits: bool) -> None:
-    """`--dependency=afterany`: the end of one link lets the next begin, in the same mailbox."""
+    """One that began beside the run is another run; one that still waits begins no sooner than we let it."""
     link = w.model.submit(mailbox="s3://box/lm", held=waits)
-    w.tick(600)
+    w.tick(1)  # one that runs begins beside the run
+    w.tick(599)
     w.head.publish()
     found = w.slurm.find(link.attempt)
     assert found is not None
