@@ -85,6 +85,11 @@ CASES = (
         broken.what_waits_is_not_told_of_the_next_start,
         story(CRASH, platform="slurm", instances=2, chain="afterok", steps=100),
     ),
+    Case(
+        "looped_silently",
+        broken.the_budget_is_boundless,
+        story(Trouble(kind="crash", step=15, hits=99), restarts=100),
+    ),
     Case("healthy_stopped", broken.every_run_is_said_to_be_stalled, story(steps=200)),
     Case("too_many_at_once", broken.the_breaker_does_not_count, FLEET),
     Case(
