@@ -85,6 +85,10 @@ class AttemptStarter:
         """Fence and register, like a start of ours; the platform has done the rest."""
         if is_outdated(action, job):
             return _outdated(action, job)
+        owner = self.registry.job_of_attempt(action.name)
+        if owner is not None and owner != job.job_id:
+            detail = f"{action.name}, which is protected as the Job {owner}, goes on"
+            return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
         self._fence(action, job, self._older(job, action.name))
         if job.current_attempt == action.name:
             return ActionResult(action=action_name(action), done=Done.ALREADY, detail="it is the Job's own already")

@@ -325,6 +325,15 @@ SLURM_TABLE: list[Row] = [
         ("Notify",),
     ),
     (
+        "it is protected as a Job of its own by now",
+        case(Phase.VERIFYING, F.NODE_LOST, tries=(THEIRS,)),
+        sees(start(S.RUNNING, R1, step=50), current=R0, results=result("AdoptAttempt", Done.SIBLING)),
+        P,
+        "adopt.goes_on",
+        Phase.STOPPED,
+        ("Notify",),
+    ),
+    (
         "put back again and again without a gain: held",
         case(Phase.VERIFYING, F.NODE_LOST, **LOOP),
         sees(start(S.RUNNING, R4, step=50), current=R4, next_number=6),

@@ -243,12 +243,17 @@ def _put_back(context: RuleContext) -> Try | None:
     return last
 
 
-@rule("adopt.again", "adopt.refused")
+@rule("adopt.again", "adopt.refused", "adopt.goes_on")
 def adopt_again(context: RuleContext) -> Decision | None:
-    """A start that others made is not registered yet: repeated; a person where another attempt is the newest."""
+    """A start that others made is not registered yet: repeated; a person where another attempt is the newest. One that
+    was protected as a Job of its own meanwhile is left to that."""
     attempt, last = context.attempt_seen, _theirs(context)
     if last is None:
         return None
+    elsewhere = result(context, "AdoptAttempt", Done.SIBLING)
+    if elsewhere is not None:
+        reason = f"{elsewhere.detail}: nothing is started beside it"
+        return context.close("adopt.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
     is_lost = result(context, "AdoptAttempt", Done.UNAVAILABLE) is not None
     if not is_lost and (not context.seen.current or context.seen.current == attempt.name):
         return None
