@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rekindle.monitor.base.guard import must_pass
@@ -16,7 +17,7 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
-from rekindle.monitor.saving.agreement_terms import Plan
+from rekindle.monitor.saving.agreement_terms import Plan, RankRequest
 from rekindle.monitor.saving.rank_files import PartFiles, Told
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
@@ -26,20 +27,22 @@ if TYPE_CHECKING:  # rank 0's
     from rekindle.monitor.link import ServiceLink
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
+_NO_PLAN = Plan(number=0, wish=RankRequest.NOTHING, at_call=0)
 
 
 @dataclass(slots=True)
 class _RunningSave:
-    """An emergency save from the agreed step on, until all ranks' parts are written. `requests`, `result`: rank 0's."""
+    """A save until all ranks' parts are written, then until it is sealed. `requests`, `result`: rank 0's."""
 
-    plan: Plan
     step: int
-    call: int  # the call of `Monitor.step`: step numbers may repeat
-    began: float
+    kind: SaveKind
     requests: tuple[CheckpointRequest, ...] = ()
     result: SaveResult | None = None
     took_s: float | None = None
     writers: Sequence[threading.Thread] = ()
+    plan: Plan = _NO_PLAN  # of an emergency save, which begins at the agreed step
+    call: int = 0  # the call of `Monitor.step`: step numbers may repeat
+    began: float = 0.0
     is_deferred: bool = False  # the framework makes it by itself, right after the step at which it was asked for
 
 
@@ -82,7 +85,8 @@ class Saver:
     def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
         calls, requests = self._agreement.calls, self._requests.take()
-        running = _RunningSave(plan, step, calls, self._clock.monotonic(), requests=requests)
+        began = self._clock.monotonic()
+        running = _RunningSave(step, SaveKind.EMERGENCY, requests, plan=plan, call=calls, began=began)
         ended = self._begin(running) if plan.is_shared and self._is_first_rank else None
         why = self._agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:
@@ -182,29 +186,21 @@ class Saver:
         if self._has_stopped:
             logger.info("The checkpoint of step %d, saved after the run was stopped, gets no manifest", step)
             return
-        requests, writers = self._answered_by(step), self._born()
         # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
         own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
-
-        def over(failure: str | None, told: Told) -> None:
-            if failure is None:
-                self._submit(step, own_kind, result, requests, took_s, writers, told)
-            else:
-                self.failed(step, failure)
-                self._cannot(requests, step, failure)
-
+        running = _RunningSave(step, own_kind, self._answered_by(step), result, took_s, self._born())
         if by_all_ranks and self._agreement.world_size > 1:
             newest, times = self._times
             self._times = (step, times + 1 if newest == step else 1)
             self._agreement.finished(
                 f"saved-{step}-{self._times[1]}",
                 None,
-                over if self._is_first_rank else None,
-                writers,
+                partial(self._end, running) if self._is_first_rank else None,
+                running.writers,
                 PartFiles.of(result.path, self._state.no_save_before(step) or 0.0),
             )
         else:
-            over(None, {})
+            self._end(running, None)
 
     def _answered_by(self, step: int) -> tuple[CheckpointRequest, ...]:
         """A save that is newer than a request, and clean, is what the request asked for."""
@@ -264,49 +260,30 @@ class Saver:
         self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
     def _end(self, running: _RunningSave, failure: str | None, told: Told | None = None) -> None:
-        if failure is None and running.result is not None:
-            self._submit(
-                running.step,
-                SaveKind.EMERGENCY,
-                running.result,
-                running.requests,
-                running.took_s,
-                running.writers,
-                told,
+        step, is_emergency = running.step, running.kind is SaveKind.EMERGENCY
+        if failure is not None and not is_emergency:
+            self.failed(step, failure)
+        if failure is not None or running.result is None:
+            self._cannot(running.requests, step, failure or "the save function returned no checkpoint")
+        elif self.link is not None:
+            self.link.submit(
+                SaveJob(
+                    step=step,
+                    kind=running.kind,
+                    result=running.result,
+                    saved_at=self._clock.now(),
+                    took_s=running.took_s,
+                    requests=running.requests,
+                    signalled=is_emergency,  # only a request or a signal leads to one
+                    began=self._state.no_save_before(step),
+                    writers=running.writers,
+                    told=told or {},
+                    poisoned=self._state.may_be_poisoned_at(step),
+                    is_loss_unread=self._state.is_loss_unread,
+                )
             )
-        else:
-            self._cannot(running.requests, running.step, failure or "the save function returned no checkpoint")
 
     def _cannot(self, requests: Sequence[CheckpointRequest], step: int | None, why: str) -> None:
         if self.link is not None:
             for request in requests:
                 self.link.mail.answer(request, ReplyOutcome.CANNOT, why, step=step)
-
-    def _submit(
-        self,
-        step: int,
-        kind: SaveKind,
-        result: SaveResult,
-        requests: tuple[CheckpointRequest, ...],
-        took_s: float | None,
-        writers: Sequence[threading.Thread] = (),
-        told: Told | None = None,
-    ) -> None:
-        if self.link is None:
-            return
-        self.link.submit(
-            SaveJob(
-                step=step,
-                kind=kind,
-                result=result,
-                saved_at=self._clock.now(),
-                took_s=took_s,
-                requests=requests,
-                signalled=kind is SaveKind.EMERGENCY,  # only a request or a signal leads to one
-                began=self._state.no_save_before(step),
-                writers=writers,
-                told=told or {},
-                poisoned=self._state.may_be_poisoned_at(step),
-                is_loss_unread=self._state.is_loss_unread,
-            )
-        )

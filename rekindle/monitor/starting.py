@@ -77,7 +77,15 @@ def start_in(
     Raises: NotWatched where `required` and the monitor would be silent; otherwise nothing.
     """
     launch = _Launch(
-        env=env, mailbox=mailbox, job_id=job_id, attempt=attempt, ranks=Ranks() if ranks is None else ranks
+        env=env,
+        mailbox=mailbox,
+        job_id=job_id,
+        attempt=attempt,
+        ranks=ranks or Ranks(),
+        save=save,
+        signals=signals,
+        loss_kind=loss_kind,
+        on_event=on_event,
     )
     resume: ResumePlan | None = None
     try:
@@ -87,7 +95,7 @@ def start_in(
         launch = replace(launch, env=reported.env)
         _must_be_no_fork(launch.name)  # before the ranks share anything: a fork has its parent's connections
         hold = launch.hold(config.poll_s)
-        life, not_held = _claimed(hold, launch, budget) if launch.rank == 0 else (None, None)  # rank 0's lives count
+        life = _claimed(hold, launch, budget) if launch.rank == 0 else None  # rank 0's lives count
         resume = _settled(reported, launch, budget)
         if launch.ranks.share is not None:
             from rekindle.monitor.sharing import shared
@@ -95,19 +103,8 @@ def start_in(
             reported, resume, life = shared(reported, resume, launch.ranks.share, life)
         launch = replace(launch, env=reported.env)
         if launch.rank != 0:
-            _, not_held = _claimed(hold, launch, budget, life)
-        return _started(
-            launch,
-            config=config,
-            hold=hold,
-            not_held=not_held,
-            clock=clock or SystemClock(),
-            signals=signals,
-            save=save,
-            resume=resume,
-            loss_kind=_loss_kind(loss_kind),
-            on_event=on_event,
-        )
+            _claimed(hold, launch, budget, life)
+        return _started(launch, config, hold, clock or SystemClock(), resume)
     except BaseException as err:
         if must_pass(err):
             raise
@@ -131,6 +128,10 @@ class _Launch:
     job_id: str | None
     attempt: str | None
     ranks: Ranks
+    save: SaveFunction | None
+    signals: Sequence[str] | None
+    loss_kind: str
+    on_event: Callable[[str, dict[str, Any]], object] | None
 
     @property
     def place(self) -> str | Box | None:
@@ -216,24 +217,10 @@ class _Launch:
         return BoxAround(open_box(there, Clients()) if isinstance(there, str) else there, budget.call)
 
 
-def _started(
-    launch: _Launch,
-    *,
-    config: Config,
-    hold: Hold,
-    not_held: NotWatched | None,
-    clock: Clock,
-    signals: Sequence[str] | None,
-    save: SaveFunction | None,
-    resume: ResumePlan,
-    loss_kind: LossKind,
-    on_event: Callable[[str, dict[str, Any]], object] | None,
-) -> Monitor:
-    """not_held: why the run is another process's. Raises: NotWatched, MailboxError, RuntimeError."""
-    if not_held is not None:
-        raise not_held
-    if launch.why_silent:
-        raise NotWatched(launch.why_silent)
+def _started(launch: _Launch, config: Config, hold: Hold, clock: Clock, resume: ResumePlan) -> Monitor:
+    """Raises: NotWatched, MailboxError, RuntimeError."""
+    if why := hold.refusal or launch.why_silent:
+        raise NotWatched(why)
     env, ranks = launch.env, launch.ranks
     if launch.rank == 0 and (directory := env.get(ENV_CHECKPOINT_DIR)):
         threading.Thread(target=remove_leftovers, args=(directory,), name="rekindle-clean", daemon=True).start()
@@ -257,7 +244,7 @@ def _started(
         run=run,
         hold=hold,
         resume=resume,
-        save=save,
+        save=launch.save,
         saves_alone=ranks.saves_alone,
         exchange=exchange,
         end_collectives=ranks.end_collectives,
@@ -265,13 +252,13 @@ def _started(
         upload=launch.upload,
         bus=launch.bus,
         sends_metrics=launch.sends_metrics,
-        loss_kind=loss_kind,
-        on_event=on_event,
+        loss_kind=_loss_kind(launch.loss_kind),
+        on_event=launch.on_event,
     )
     lifetime.admit(monitor)
-    takes_slurms = is_on_slurm(env) and (signals is None or len(signals) > 0)
+    takes_slurms = is_on_slurm(env) and (launch.signals is None or len(launch.signals) > 0)
     monitor.begin(
-        signals=numbers_of(signals or ()),
+        signals=numbers_of(launch.signals or ()),
         wishes=numbers_of(SLURM_SIGNALS) if takes_slurms else (),
         env=env,
         may_be_asked=takes_slurms,
@@ -292,10 +279,8 @@ def _must_be_no_fork(attempt: str) -> None:
         raise NotWatched("the process from which this one was forked holds this run")
 
 
-def _claimed(
-    hold: Hold, launch: _Launch, budget: Budget, life: int | None = None
-) -> tuple[int | None, NotWatched | None]:
-    """(the life that is claimed now, None where it is not known yet; why this process stays silent).
+def _claimed(hold: Hold, launch: _Launch, budget: Budget, life: int | None = None) -> int | None:
+    """The life that is claimed now; None where it is not known yet, or the hold is refused.
 
     What cannot be claimed now is claimed by the mailbox's thread.
     """
@@ -304,10 +289,10 @@ def _claimed(
         if opened is not None:
             hold.claim(opened, life=life)
     except NotWatched as err:
-        return None, err
+        hold.refusal = str(err)
     except Exception as err:  # the mailbox's: a start does not wait for it
         logger.info("Rekindle's monitor could not claim this run yet: %r", err)
-    return hold.claimed_life, None
+    return hold.claimed_life
 
 
 def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
