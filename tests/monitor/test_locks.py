@@ -24,6 +24,8 @@ ALLOWED = {
         "monitor/saving/hasher.py",
         "self._stop = threading.Event()",
     ): "its own thread waits for it; set once, at the end",
+    ("monitor/liveness/ras.py", "self._lock = threading.Lock()"): "the watchdog's and its own threads meet it alone",
+    ("monitor/liveness/ras.py", "is_late = threading.Event()"): "the watchdog's and its own threads meet it alone",
     ("integrations/torch_ranks.py", "pause = threading.Event()"): "made by each call, for itself",
     ("integrations/rank_coordinator.py", "pause = threading.Event()"): "made by each call, for itself",
 }
