@@ -48,7 +48,6 @@ from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.phases import Phase
-from rekindle.monitor.liveness.ras import Ras
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
@@ -75,6 +74,7 @@ from rekindle.protocol.signals import EventType
 
 if TYPE_CHECKING:  # what not every process needs is imported where it is made
     from rekindle.monitor.link import ServiceLink
+    from rekindle.monitor.liveness.ras import Ras
     from rekindle.monitor.liveness.run_phases import RunPhases
     from rekindle.monitor.saving.leading import Leader
     from rekindle.monitor.saving.negotiation import Negotiation
@@ -166,7 +166,7 @@ class LiveMonitor(Monitor):
             on_stall=self._heartbeat_soon,
             busy=self._busy,
             recorder=self._recorder,
-            ras=Ras(run.identity.rank, run.identity.world_size, run.trouble),
+            ras=self._ras() if run.identity.world_size > 1 else None,
         )
         self._watcher = Worker("watch", self._watchdog.turn, run.trouble)
         self._workers = [self._watcher, *self._outbox.workers]
@@ -239,6 +239,11 @@ class LiveMonitor(Monitor):
         )
         self._workers.append(negotiation.worker)
         return negotiation
+
+    def _ras(self) -> Ras:
+        from rekindle.monitor.liveness.ras import Ras
+
+        return Ras(self.identity.rank, self.identity.world_size, self._trouble)
 
     def _leader(self) -> Leader:
         from rekindle.monitor.saving.leading import Hooks, Leader

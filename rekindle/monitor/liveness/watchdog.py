@@ -6,19 +6,22 @@ The flight recorder is read, and NCCL's RAS asked, on threads of their own, for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.base.stacks import capture_stacks
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.flight import FlightRecorder
-from rekindle.monitor.liveness.ras import Ras
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
 from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
+
+if TYPE_CHECKING:
+    from rekindle.monitor.liveness.ras import Ras
 
 OVERSLEPT_S = 0.25  # a watchdog that wakes this late was not run: the process was stopped, or the host is starved
 
@@ -35,9 +38,9 @@ class Watchdog:
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
         recorder: FlightRecorder,
-        ras: Ras,
+        ras: Ras | None,
     ) -> None:
-        """busy: see `StallWatch.look`."""
+        """busy: see `StallWatch.look`. ras: where there are several ranks."""
         self._stall = stall
         self._state, self._clock, self._watch_s = run.state, run.clock, run.config.watch_s
         self._rank = run.identity.rank
@@ -63,7 +66,9 @@ class Watchdog:
     def _report(self, stall: Stall) -> None:
         stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
         if self.reporter is not None:
-            flight, suspects = self._recorder.read(), self._ras.ask(process_environment(), self.reporter.heard_of_ras)
+            ras, heard = self._ras, self.reporter.heard_of_ras
+            flight = self._recorder.read()
+            suspects = () if ras is None else ras.ask(process_environment(), heard)
             self.reporter.stall(
                 silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight, ras=suspects
             )
