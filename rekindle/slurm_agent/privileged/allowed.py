@@ -117,8 +117,8 @@ def read(path: str) -> Allowed:
             os.close(handle)
     except FileNotFoundError:
         return Allowed()
-    except OSError as err:
-        is_roots, why = False, str(err.strerror)
+    except (OSError, ValueError) as err:  # a path that no file can have
+        is_roots, why = False, str(err)
     if not is_roots:
         return Allowed(problem=f"{path} is not followed, so nothing is allowed here: {why}")
     try:

@@ -58,10 +58,11 @@ class Caps:
     def _read(self) -> tuple[dict[str, list[float]], dict[str, tuple[str, float]]]:
         try:
             with self._path.open("rb") as file:
-                found = json.loads(file.read(MAX_BYTES))
+                raw = file.read(MAX_BYTES)
         except FileNotFoundError:
             return {}, {}
         try:
+            found = json.loads(raw)
             deeds = {str(Counted(name)): [float(at) for at in times] for name, times in found["deeds"].items()}
             jobs = {str(int(job)): (str(what), float(at)) for job, (what, at) in found["jobs"].items()}
         except (KeyError, TypeError, AttributeError, RecursionError) as err:
