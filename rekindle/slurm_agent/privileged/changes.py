@@ -64,7 +64,8 @@ Line = Annotated[str, Text(2000, check=check_printable)]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change(Document):
     """One change. `policy`: of the job, where no words of its record name one. `for_job`: the protected job on whose
-    behalf one of the same user, that waits for it, is changed."""
+    behalf one of the same user, that waits for it, is changed; with `of_others` one of another user, as the policy of
+    the order's Job says."""
 
     deed: Deed
     job: SlurmJobId | None = None
@@ -80,6 +81,7 @@ class Change(Document):
     after_s: Annotated[int, Whole(0, 60)] = 0
     repair: Repair | None = None
     for_job: SlurmJobId | None = None
+    of_others: bool = False
 
     def check_fields(self) -> None:
         """Raises: MailboxError."""

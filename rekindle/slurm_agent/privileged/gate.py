@@ -205,7 +205,8 @@ class Gate:
             raise SlurmRefused(f"job {number} is held by an administrator")
         if change.for_job is not None:
             other = self._subject(change.for_job)
-            if other is None or other.job.user != subject.job.user or not subject.job.dependency:
+            is_others = other is None or (other.job.user != subject.job.user and not change.of_others)
+            if is_others or not subject.job.dependency:
                 raise SlurmRefused(f"job {number} does not wait for job {change.for_job}")
 
     def _node(self, name: str) -> Node:

@@ -423,7 +423,7 @@ class Commands:
                 continue
             if was_killed:
                 self._job_change(Deed.REQUEUE_HELD, job.job)  # else it would be canceled again before it is changed
-            self._job_change(Deed.WAIT_FOR, job.job, text=expression, for_job=new_job)
+            self._job_change(Deed.WAIT_FOR, job.job, text=expression, for_job=new_job, of_others=others)
             if was_killed:
                 self.release_unprotected(job.job)
             changed.append(job.job)
