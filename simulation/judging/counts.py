@@ -27,6 +27,7 @@ COUNTS: Final[Mapping[str, str]] = {
     "dead_unwatched": "a run was dead, hung or poisoned for ten minutes, with no open Incident and no person notified",
     "looped_silently": "a run was started again in its place over and over without a checkpoint gained; no person was "
     "notified in ten minutes",
+    "waited_on": "a new attempt was waited for longer than the policy allows, while its run did not train",
     "paged_for_nothing": "a person was paged about a run with which nothing had been wrong",
     "paged_again": "people were paged more than three times about one Incident",
     "budget_exceeded": "a run was submitted again, or nodes repaired within a day, beyond the policy's budget",

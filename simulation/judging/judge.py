@@ -21,7 +21,7 @@ from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.signals import FaultClass
 from simulation.judging.bill import Bill, Reckoning
 from simulation.judging.counts import Figures, Unsafe
-from simulation.judging.excuses import UNWATCHED_AFTER, Expiring, Minute
+from simulation.judging.excuses import TOLD_BY, UNWATCHED_AFTER, Expiring, Minute
 from simulation.judging.knowable import (
     began_over,
     fruitless_attempts,
@@ -74,6 +74,7 @@ class Judge(Watcher):
         self._detected: set[int] = set()
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
+        self._waits: dict[str, tuple[TrueRun, datetime]] = {}  # Incidents, and since when each wants a new attempt
         self._looping: dict[str, datetime] = {}  # attempts that gain nothing, and since when beyond the budget
         self._unconfirmed: list[
             tuple[TrueRun, ActiveTrouble]
@@ -464,9 +465,12 @@ class Judge(Watcher):
             if ill is not None and id(ill) not in self._detected:
                 self._detected.add(id(ill))
                 self.figures.detections_s.append((self._now - ill.since).total_seconds())
+        if after.phase is Phase.RESUBMITTING:
+            self._waits.setdefault(after.incident_id, (run, self._now))
         if after.is_open:
             return
         self._open.pop(after.incident_id, None)
+        self._waits.pop(after.incident_id, None)
         is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
         if after.phase is Phase.HANDED_OVER and after.order is not None and run.live and not is_stopping:
             run.is_not_stopped_after_all(self._now)  # people are paged that the order is not carried out
@@ -538,6 +542,18 @@ class Judge(Watcher):
                     f"{attempt.name} began at {attempt.first_step}, not after {resume_step}",
                 )
 
+    def _judge_waits(self) -> None:
+        """Count Incidents that want a new attempt for longer than the policy waits for one. What is told later than it
+        is decided (TOLD_BY), and the time of an outage, are no part of it.
+        """
+        limit = self.world.policy.resubmission.capacity_limit + TOLD_BY
+        for incident_id, (run, since) in list(self._waits.items()):
+            if run.ill is None or run.owner_stopped:
+                del self._waits[incident_id]
+            elif self._now - max(since, self._disturbed_at or since) > limit:
+                del self._waits[incident_id]
+                self._count("waited_on", run.name, f"it has been {run.ill.kind} for {self._age(run.ill):.0f} s")
+
     def _judge_loops(self, run: TrueRun) -> None:
         """Count a launcher that starts a run again in its place in vain, beyond the budget, while no person knows."""
         limit = max(self.world.policy.budgets.max_no_progress, 2)
@@ -565,6 +581,7 @@ class Judge(Watcher):
             has_open_node=bool(self._open_nodes),
             called_bad=self._called_bad,
         )
+        self._judge_waits()
         for run in self.world.runs.values():
             self._judge_rewinds(run)
             self._judge_loops(run)

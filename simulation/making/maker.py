@@ -44,6 +44,7 @@ _CHAIN_SHARE: Final = 0.1
 _OTHERS: Final = ("rests", "keeps", "own_folder", "layer", "layer")
 _LIVES_SHARE: Final = 0.06
 _SWEEP_SHARE: Final = 0.02
+_NO_CAPACITY_SHARE: Final = 0.03
 _SLURM_REFUSALS: Final = ("s3_away", "listing_away", "nodes_throttled", "metrics_away")
 
 
@@ -175,7 +176,8 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     story = _with_others(random.Random(f"others {story.seed}"), story)
     story = _with_lives(random.Random(f"lives {story.seed}"), story)
     story = _as_sweep(random.Random(f"sweep {story.seed}"), story)
-    return _with_chain(random.Random(f"chain {story.seed}"), story)
+    story = _with_chain(random.Random(f"chain {story.seed}"), story)
+    return _without_capacity(random.Random(f"capacity {story.seed}"), story)
 
 
 def _with_chain(draw: random.Random, story: Story) -> Story:
@@ -208,7 +210,7 @@ def _with_others(draw: random.Random, story: Story) -> Story:
         case "own_folder":
             first = replace(first, own_folder=True)
         case _:
-            what = draw.choice(("hang_cancel", "requeue")) if is_on_slurm else "retry"
+            what = draw.choice(("hang_cancel", "requeue", "retry")) if is_on_slurm else "retry"
             action = PersonAction(what=what, when=when, delay_s=delay_s, run=first.name)
             return replace(story, actions=(*story.actions, action))
     return replace(story, runs=(first, *others))
@@ -239,6 +241,15 @@ def _as_sweep(draw: random.Random, story: Story) -> Story:
         for number in range(1, draw.randint(2, 3))
     )
     return replace(story, runs=(first, *trials))
+
+
+def _without_capacity(draw: random.Random, story: Story) -> Story:
+    """With capacity that never comes again, and an owner who waits less than an hour for it."""
+    first, *others = story.runs
+    if draw.random() >= _NO_CAPACITY_SHARE or first.platform == "slurm":
+        return story
+    policy = {**story.policy, "resubmission": {"capacity_limit_s": draw.choice((900, 1800))}}
+    return replace(story, runs=(replace(first, refusals=99), *others), policy=policy)
 
 
 def _slurm_lie(draw: random.Random) -> SourceFault:

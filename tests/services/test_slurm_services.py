@@ -338,3 +338,15 @@ def test_a_link_that_may_begin_now_is_waited_for(w: SlurmWorld) -> None:
     link.reason = "Priority"
     w.head.publish()
     assert asked() == NextLink(link.attempt, takes_over=True)
+
+
+@pytest.mark.parametrize("is_link", [False, True], ids=["submitted again", "a link of a chain"])
+def test_a_second_submission_beside_a_run_is_told_as_it_is_registered(w: SlurmWorld, is_link: bool) -> None:
+    second = w.model.submit(mailbox="s3://box/lm", wants=9)
+    w.tick(60)
+    second.reason = "Dependency" if is_link else "Resources"
+    w.head.publish()
+    found = w.slurm.find(second.attempt)
+    assert found is not None
+    registered = w.intake.register(found)
+    assert any(w.job_id in limit for limit in registered.limits) is not is_link

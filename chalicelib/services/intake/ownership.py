@@ -10,6 +10,7 @@ from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import DiscoveredJob, Schedulers
+from chalicelib.services.observe.shared_mailbox import trains
 from rekindle.protocol.wire import is_id
 
 _MAX_NAMED: Final = 3
@@ -81,11 +82,17 @@ class Ownership:
         return False
 
     def shares_with(self, found: DiscoveredJob, job_id: str) -> str:
-        """Names of other protected runs that live in its mailbox; empty: none. A cluster's may be links of a chain."""
-        if not found.mailbox or self.checks_users(found):
+        """Names of other protected runs that train in its mailbox beside it; empty: none. Links of a chain do not."""
+        if not found.mailbox:
             return ""
-        there = (job for job in self.registry.active() if job.job_id != job_id and job.place == found.place)
-        return ", ".join(job.job_id for job in islice((job for job in there if self.lives(job)), _MAX_NAMED))
+        there = [job for job in self.registry.active() if job.job_id != job_id and job.place == found.place]
+        if not there or not self._trains(found.platform, found.name):
+            return ""
+        beside = (job.job_id for job in there if self._trains(job.platform, job.current_attempt))
+        return ", ".join(islice(beside, _MAX_NAMED))
+
+    def _trains(self, platform: str, attempt: str) -> bool:
+        return trains(self.scheduler.of(platform).describe(attempt))
 
 
 def _taken(declared: str) -> str:

@@ -52,7 +52,7 @@ def next_link(
     if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(other.current_attempt) for other in others]
-    training = next((view for view in views if _trains(view)), None)
+    training = next((view for view in views if trains(view)), None)
     if training is not None:
         return NextLink(training.name, _began_after(training, scheduler.describe(after)))
     waiting = next((view.name for view in views if _depends(view)), None)
@@ -72,7 +72,7 @@ def _began_after(view: AttemptView, old: AttemptView) -> bool:
     return any(at is not None and at >= ended for at in (view.training_since, submitted))
 
 
-def _trains(view: AttemptView) -> bool:
+def trains(view: AttemptView) -> bool:
     """A link that still waits for the one before it, or is held, begins no sooner than we let it."""
     if view.status.has_ended:
         return False
