@@ -126,18 +126,18 @@ class Judge(Watcher):
         self.reckoning.stops(attempt)
         if attempt.waits_for_itself and run.ill is None and not run.is_ordered:
             self._count("healthy_stopped", run.name, f"{attempt.name} is started again by its own platform")
-        if attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes):
-            return
+        is_node_bad = attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes)
         if self._gives_way(attempt):
             return
-        if any(node.is_ordered for node in attempt.nodes):  # it makes room for the repair, and starts elsewhere
-            run.is_ordered = True
+        if not is_node_bad and any(node.is_ordered for node in attempt.nodes):
+            run.is_ordered = True  # it makes room for the repair, and starts elsewhere
         self.acts(run, self._now)
         self._judge_pause(f"{attempt.name} was stopped", run.name)
         if run.is_ordered:
             return
         self._judge_denial(run, f"{attempt.name} was stopped")
-        self._judge_health(attempt)
+        if not is_node_bad:
+            self._judge_health(attempt)
 
     def _judge_health(self, attempt: Attempt) -> None:
         """Count a stop of an attempt that was well, that had finished its work, or that was on its way."""
