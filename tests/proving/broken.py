@@ -380,15 +380,6 @@ def no_attempt_is_fenced(world: World) -> None:
     world.mailbox = Over(world.mailbox, fence=lambda job, **more: None)
 
 
-def suspect_nodes_are_used_again(world: World) -> None:
-    part = world.perform
-
-    def act(action: Any, **more: Any) -> ActionResult:
-        return part.act(replace(action, exclude=()) if isinstance(action, ResubmitJob) else action, **more)
-
-    world.perform = Over(part, act=act)
-
-
 def every_life_is_taken_for_the_first(world: World) -> None:
     _beating(world, lambda view: replace(view, life=0))
     ingress = world.ingress
@@ -428,7 +419,6 @@ MECHANISMS: Final[Mapping[str, Callable[[World], None]]] = {
     "a pause is read": a_pause_is_not_read,
     "the first step of an attempt is compared with its plan": the_first_step_is_not_looked_at,
     "an interruption is told from a stall": an_interruption_is_read_as_a_stall,
-    "suspect nodes are left out": suspect_nodes_are_used_again,
     "a life is told from the one before": every_life_is_taken_for_the_first,
     "people hear of it": people_hear_nothing,
     "earlier attempts are remembered": earlier_attempts_are_forgotten,

@@ -147,6 +147,17 @@ class AttemptView(Record):
         return self.work == FINISHED or self.detail.startswith("InProgress/Uploading")
 
     @property
+    def waits_for_jobs(self) -> bool:
+        """It is queued until other jobs have ended: a link of a chain."""
+        return self.start is not None and self.start.is_queued and self.start.wait.for_jobs
+
+    @property
+    def will_train(self) -> bool:
+        """It trains, or begins as soon as there are nodes: no link that waits for the one before it, and not held."""
+        is_held = self.start is not None and self.start.is_queued and self.start.held
+        return not (self.status.has_ended or is_held or self.waits_for_jobs)
+
+    @property
     def waits_for_spot(self) -> bool:
         """SageMaker has interrupted it, and starts it again once there is capacity: its user's own
         MaxWaitTimeInSeconds bounds that."""

@@ -10,7 +10,6 @@ from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.job import Job
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import DiscoveredJob, Schedulers
-from chalicelib.services.observe.shared_mailbox import trains
 from rekindle.protocol.wire import is_id
 
 _MAX_NAMED: Final = 3
@@ -92,7 +91,7 @@ class Ownership:
         return ", ".join(islice(beside, _MAX_NAMED))
 
     def _trains(self, platform: str, attempt: str) -> bool:
-        return trains(self.scheduler.of(platform).describe(attempt))
+        return self.scheduler.of(platform).describe(attempt).will_train
 
 
 def _taken(declared: str) -> str:

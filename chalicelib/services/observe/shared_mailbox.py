@@ -52,10 +52,10 @@ def next_link(
     if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(other.current_attempt) for other in others]
-    training = next((view for view in views if trains(view)), None)
+    training = next((view for view in views if view.will_train), None)
     if training is not None:
         return NextLink(training.name, _began_after(training, scheduler.describe(after)))
-    waiting = next((view.name for view in views if _depends(view)), None)
+    waiting = next((view.name for view in views if view.waits_for_jobs), None)
     old = scheduler.describe(after) if waiting is not None else None
     if old is not None and old.successor is None and old.ended_at is not None and now - old.ended_at < LINK_SETTLES:
         raise DependencyUnavailable(f"{waiting}, which shares its mailbox, may begin now that {after} has ended")
@@ -70,16 +70,3 @@ def _began_after(view: AttemptView, old: AttemptView) -> bool:
         return True
     submitted = start.submitted_at if start is not None else None
     return any(at is not None and at >= ended for at in (view.training_since, submitted))
-
-
-def trains(view: AttemptView) -> bool:
-    """A link that still waits for the one before it, or is held, begins no sooner than we let it."""
-    if view.status.has_ended:
-        return False
-    start = view.start
-    return not (start is not None and start.is_queued and (start.held or _depends(view)))
-
-
-def _depends(view: AttemptView) -> bool:
-    start = view.start
-    return start is not None and start.is_queued and start.wait.for_jobs
