@@ -70,11 +70,13 @@ class Head:
         path.write_text(text)
         path.chmod(0o600)
 
-    def start(self) -> None:
+    def start(self, *, is_leaving: bool = False) -> None:
         settings = Settings.read(self.environ, {"state_dir": str(self.state)})
         aws = {name: boto3.client(name, region_name="us-east-1") for name in ("sqs", "events")}
         clients = Clients(s3=self.s3, lease=self.s3, **aws)
-        self.agent = Agent(settings=settings, clients=clients, clock=self.clock, build=build, guard_fd=None)
+        self.agent = Agent(
+            settings=settings, clients=clients, clock=self.clock, build=build, guard_fd=None, is_leaving=is_leaving
+        )
 
     def look(self) -> None:
         """One reading, published."""

@@ -11,6 +11,7 @@ import pytest
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import NEEDED, Barred, Outcome, Repair, Signal, Verb
+from rekindle.slurm_agent.leaving import give_back
 from tests.slurm.head import Head, bucket, script, until
 
 pytestmark = pytest.mark.versions
@@ -129,6 +130,22 @@ def test_the_head_nodes_own_file_is_read_at_each_order(head: Head) -> None:
     head.start()
     assert head.carry_out(Verb.DRAIN, node="n1").barred is Barred.OVER_A_CAP, "counted over a restart"
     assert head.carry_out(Verb.HOLD, **about).outcome is Outcome.DONE
+
+
+def test_what_is_held_is_given_back_whatever_the_file_says_by_then(head: Head) -> None:
+    lab = head.lab
+    job = running(head, "--requeue")
+    assert head.carry_out(Verb.HOLD, attempt=f"slurm.lab.{job}", slurm_job=job).outcome is Outcome.DONE
+    assert head.carry_out(Verb.DRAIN, node="n2", incident_id="inc-1").outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    head.allow("mode = observe\n[deny]\nverbs = *\n")
+    said: list[str] = []
+    for is_leaving in (False, True):
+        head.start(is_leaving=is_leaving)
+        head.look()
+        assert give_back(head.agent.parts.slurm, head.agent.journal, said.append, is_dry=False) is is_leaving, said
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "it to be let go")
+    assert "DRAIN" not in shown_node(head)
 
 
 @pytest.mark.long
