@@ -101,6 +101,7 @@ class Accounts:
             data=job.result.data,
             loss=loss if classify(loss) is LossState.FINITE and not poisoned else None,
             poisoned=poisoned,
+            loss_unread=job.is_loss_unread,
             life=self.run.identity.life,
             samples=samples,
             samples_per_step=per_step,

@@ -237,6 +237,8 @@ def test_all_that_is_known_of_a_step_is_part_of_the_answer_to_a_request(
         time.sleep(0.005)
     answer = CheckpointReply.from_json(reply.read_bytes())
     assert (answer.outcome.value, words in answer.why) == (outcome, True)
+    if answer.manifest is not None:
+        assert box.manifest(answer.manifest).loss_unread is isinstance(values.get("loss"), dict)
 
 
 def test_a_save_right_after_a_bad_gradient_is_sealed_as_poisoned_and_one_after_a_finite_loss_is_not(

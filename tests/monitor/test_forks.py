@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Manifest, manifest_prefix
-from tests.monitor.processes import Script
+from rekindle.protocol.mailbox import CheckpointReply, Manifest, ReplyOutcome, RunPhase, manifest_prefix, reply_key
+from tests.monitor.boxes import ObservedBox
+from tests.monitor.processes import PRELUDE, Script
 
 pytestmark = [
     pytest.mark.long,
@@ -165,6 +166,73 @@ def test_a_forked_child_may_start_a_monitor_of_its_own(launch: Launch) -> None:
     """)
     assert script.heard() == {"silent": False}
     assert script.heard() == {"parent": False}
+
+
+CHILD = """
+own = start(save=None)
+for step in range(1, 4): own.step(step, loss=float("nan"))
+said = own.is_silent
+own.finish()
+"""
+WAYS = {
+    "fork": """
+        def begin():
+            if os.fork() == 0:
+                names = dict(globals()); exec(CHILD, names); say(silent=names["said"]); os._exit(0)
+            os.wait()
+        """,
+    "spawn": """
+        def begin():
+            import multiprocessing, subprocess
+            work = "def work(): exec(CODE, globals())"
+            (here / "spawned.py").write_text(f"{WHOLE}\\nCODE = {CHILD + 'say(silent=said)'!r}\\n{work}")
+            sys.path.insert(0, str(here))
+            import spawned
+            child = multiprocessing.get_context("spawn").Process(target=spawned.work)
+            child.start()
+            child.join()
+        """,
+    "subprocess": """
+        def begin():
+            import subprocess
+            subprocess.run([sys.executable, "-c", WHOLE + CHILD + "say(silent=said)", str(here)], check=True)
+        """,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_that_starts_a_monitor_of_its_parents_run_stays_silent(
+    way: str, launch: Launch, tmp_path: Path
+) -> None:
+    """A shared module starts it in an evaluation, say: it writes no heartbeat, answers nothing, and ends nothing."""
+    script = launch(
+        f"""
+        WHOLE, CHILD = {PRELUDE!r}, {CHILD!r}
+        """
+        + WAYS[way]
+        + """
+        if __name__ == "__main__":
+            mon = start()
+            for step in range(1, 30): mon.step(step, loss=1.0); time.sleep(0.01)
+            begin()
+            hear()
+            for step in range(30, 10**9):
+                if mon.should_stop: break
+                mon.step(step, loss=1.0); time.sleep(0.01)
+                if not (step % 50): say(step=step)
+        """
+    )
+    assert script.heard() == {"silent": True}
+    box = ObservedBox(tmp_path)
+    heartbeat = box.heartbeat("run-1")
+    assert heartbeat is not None
+    assert (heartbeat.phase, heartbeat.loss) == (RunPhase.TRAINING, 1.0), "the parent's own"
+    box.ask("r1", "run-1")
+    script.tell()
+    while box.get(reply_key("r1")) is None:
+        script.heard()
+    reply = CheckpointReply.from_json(box.get(reply_key("r1")) or b"")
+    assert reply.outcome is ReplyOutcome.SAVED, "nothing that the child has seen keeps the parent from saving"
 
 
 # ---- SIGTERM ----
