@@ -17,10 +17,11 @@ from rekindle.checkpoints.found import Format, Found, limited
 from rekindle.checkpoints.names import plain
 from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
 
-# The number of a step or an epoch, and of a metric in Lightning's `name=value`.
+# The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt`), and of a metric in Lightning's
+# `name=value`.
 _COUNT: Final = re.compile(
     r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba|checkpoint|chkpt|ckpt|snapshot|model|state|weights"
-    r"|params)[=_-]?)\d+|(=)-?\d+(?:\.\d+)?(?:e-?\d+)?",
+    r"|params)[=_-]?)\d+(?:_\d+(?=\.\w+$|$))?|(=)-?\d+(?:\.\d+)?(?:e-?\d+)?",
     re.IGNORECASE,
 )
 # Of a folder above: `step-100/checkpoint.pt`. Not `model-7b`, which is the name of a run.

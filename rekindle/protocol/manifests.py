@@ -106,9 +106,9 @@ class Manifest(OfLife, Message):
     `root` is the checkpoint's folder; or, where `files` is one entry with the path `.`, the file itself.
     `data` is the trainer's own small JSON (position of the sampler and the like), opaque to the service.
     `loss` is the last finite loss of a run that was not poisoned. `poisoned`: when this was sealed, a loss or gradient
-    that is not finite had been seen, so that the weights may hold such values. `loss_unread`: the newest loss could not be
-    read then, so that this is not known. `life`: which start of the attempt's
-    processes saved it. `samples`: how many all steps had used, each epoch as a whole; `samples_per_step`: by all ranks.
+    that is not finite had been seen, so that the weights may hold such values. `loss_unread`: the newest loss could not
+    be read then, so that this is not known. `life`: which start of the attempt's processes saved it. `samples`: how
+    many all steps had used, each epoch as a whole; `samples_per_step`: by all ranks.
     """
 
     LIMIT_BYTES: ClassVar[int] = MAX_MANIFEST_BYTES
