@@ -45,6 +45,7 @@ HEAL_Z = 3.0
 HEAL_RISE = 0.05  # back within 5 % of the baseline is back, however quiet the curve was
 HEAL_ROWS = 5  # rows in a row that are back
 GIVE_UP_ROWS = 100  # after so many rows above the old baseline the run is judged by a new one
+RETURNING = 3  # times as many for one that was acted on and is more than half of the way down again
 LOST_RISE = 0.30  # of the loss: a run that then stands less above its old baseline has found its way back, slowly
 
 
@@ -203,5 +204,7 @@ class Excursion:
             return End.NOT
         up = scale.level - self.reference
         if self.has_acted:
+            if up <= self.worst / 2 and self.rows < RETURNING * GIVE_UP_ROWS:
+                return End.HEALED if up < scale.needs(LOST_RISE) else End.NOT
             return End.HEALED if up < scale.needs(LOST_RISE) else End.GIVEN_UP
         return End.GIVEN_UP if scale.is_lost(up) else End.SETTLED

@@ -205,7 +205,8 @@ CUDA: Final[tuple[Rule, ...]] = (
         label=Label.CUDA_ILLEGAL_MEMORY,
         pattern=r"illegal memory access|cuda_?error_?(?:illegal|misaligned)_?address|\bmisaligned address\b"
         r"|\bcuda failure (?:700|716)\b|cuda.{0,30}operation not supported on global/shared address space"
-        r"|cuda.{0,40}invalid address space|\bmemory access fault by gpu node\b",
+        r"|cuda.{0,40}invalid address space|\bmemory access fault by gpu node\b"
+        r"|\bhsa_status_error_memory_(?:aperture_violation|fault)\b",
         example="RuntimeError: CUDA error: an illegal memory access was encountered",
         source=f"{_CUDA}: 700 cudaErrorIllegalAddress, 716 cudaErrorMisalignedAddress; ROCm ROCR-Runtime",
     ),

@@ -141,7 +141,7 @@ ECHOES: Final[tuple[Rule, ...]] = (
         r"|timed out after \d{1,6} seconds waiting for clients|\bsocket timeout\b"
         r"|(?:sendbytes|recvvalue|recvbytes|recvvector) failed|\betcd\w{0,24}.{0,60}(?:fail|timed? ?out|exception"
         r"|refused)|\betcd\.etcd\w{3,30}"
-        r"|\bbarrier timed out\. barrier_id|/tensorflow\.coordinationservice/"
+        r"|\bbarrier timed out\. (?:barrier_)?id\b|/tensorflow\.coordinationservice/"
         r"|coordination[ _]service.{0,100}(?:error|fail|timed? ?out|unavailable|heartbeat)"
         r"|jax distributed service (?:detected|has).{0,20}\berror",
         example="torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store "

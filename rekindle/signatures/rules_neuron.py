@@ -93,7 +93,7 @@ NEURON: Final[tuple[Rule, ...]] = (
         name="neuron_execution_timeout",
         label=Label.NCCL_TIMEOUT,
         pattern=r"\bexecution timeout \(\d{1,9} ms\) on neuron device\b|\btdrv\b.{0,200}\b(?:timeout|timed out)\b"
-        r"|\bmissing infer_status notification\b"
+        r"|\bmiss(?:ing|ed) infer_status notification\b"
         rf"|\bnrt_timeout\b|\bexecution failed: status=5\b|{_STATUS}5\b",
         example="TDRV:exec_consume_infer_status_notifications (FATAL-RT-UNDEFINED-STATE) execution timeout (30000 ms) "
         "on Neuron Device 3 NC 1, waiting for execution completion notification",

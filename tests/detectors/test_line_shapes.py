@@ -65,6 +65,10 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
         lambda step, loss: f"iter {step}: loss {loss:.6f}, time 312.41ms, mfu 38.11%",
         "step 8: train loss 9.0136, val loss 9.1860",
     ),
+    "LitGPT": (
+        lambda step, loss: f"Epoch 1 | iter {step} step {step} | loss train: {loss:.6f}, val: n/a | iter time: 1.00 ms",
+        "iter 3: val loss 9.0000, val time: 3000.00 ms",
+    ),
     "Hugging Face": (
         lambda step, loss: f"{{'loss': '{loss:.6f}', 'grad_norm': '1.2', 'epoch': '{step / 100}'}}",
         "{'eval_loss': 9.0, 'eval_runtime': 1.0, 'epoch': 1.0}\n{'train_runtime': 9.0, 'train_loss': 9.0, 'epoch': 3}",
@@ -210,3 +214,22 @@ def test_the_monitors_page_prints_the_table() -> None:
     text = page_text()
     assert (Path(__file__).parents[2] / "docs" / "monitor.md").read_text(encoding="utf-8") == text
     assert all(shape.cloudwatch_loss.replace("|", "\\|") in text for shape in SHAPES)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda step, loss: f"{step};{loss:.6f}",
+        lambda step, loss: f"{step};{loss:.6f}".replace(".", ","),
+        lambda step, loss: json.dumps({"step": step, "metrics": {"train": {"loss": loss}, "lr": 1e-4}}),
+        lambda step, loss: json.dumps({"_step": step, "metrics": {"loss": loss}, "system": {"gpu": {"power": 1.5}}}),
+        lambda step, loss: json.dumps({"step": step, "loss": loss, "logs": {"loss": 9.0}}),
+        lambda step, loss: f"{step},{loss:.6f},{step * 1.5}",
+    ],
+)
+def test_tables_of_spreadsheets_and_nested_metrics_are_read(line: Callable[[int, float], str]) -> None:
+    rows = [line(step, loss) for step, loss in enumerate(LOSS)]
+    header = {";": ["step;loss"], ",": ["step,loss (nats),time (s)"]}.get(rows[0][1], [])
+    found = list(parse(io.StringIO("\n".join([*header, *rows])), "a table"))
+    assert [point.loss for point in found] == pytest.approx(LOSS, abs=1e-5)
+    assert [point.step for point in found] == list(range(len(LOSS)))

@@ -185,6 +185,13 @@ def test_a_spike_that_stays_is_a_divergence_with_the_spikes_onset() -> None:
     assert (watch.health, watch.onset_step, watch.healed_step) == (Health.DIVERGING, 500, None)
 
 
+def test_a_spike_that_is_slowly_on_its_way_back_is_no_divergence() -> None:
+    losses = spiked(falling(1200, noise=0.01), 600, 3.0, 60.0)
+    assert {kind for _, kind in acts(rows_of(losses, every=100))} == {Trouble.LOSS_SPIKE.value}
+    stuck = lifted(falling(1200, noise=0.01), 600, lambda i: 3.0 if i < 5 else 0.8)  # and one that stays there
+    assert acts(rows_of(stuck, every=100))[1:] == [(898, "divergence")]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_calm_rise_that_takes_back_half_of_what_was_learned_is_a_divergence_when_it_stays(seed: int) -> None:
     watch = LossWatch()

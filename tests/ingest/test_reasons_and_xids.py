@@ -178,3 +178,41 @@ def test_an_xid_is_found_in_a_sentence(text: str, xid: int | None) -> None:
 )
 def test_xid_154_says_what_to_do(text: str, response: FirstResponse) -> None:
     assert response_from_text(text) is response
+
+
+# What other ranks, the launcher and Slurm print once a rank has failed for whatever reason.
+CONSEQUENCES = (
+    "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9) ran for 600061 milliseconds",
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+    "E0211 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -9) local_rank: 3 (pid: 77)",
+    "E0211 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 3 (pid: 77)",
+    "slurmstepd: error: *** STEP 52110377.1 ON gn2301 CANCELLED AT 2024-01-09T11:02:41 ***",
+    "WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers",
+    "srun: error: gn2301: task 1: Exited with exit code 1",
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("consequence", CONSEQUENCES, ids=lambda text: classify(text).label.value)
+def test_a_cause_beside_its_consequence_is_the_verdict_on_each_path(consequence: str) -> None:
+    """Whichever was printed first: another rank's time-out may stand above the line that tells why."""
+    later, wrong = classify(consequence), []
+    for row in RULES:
+        cause = classify(row.example)
+        if cause.order >= later.order:
+            continue
+        line = " ".join(row.example.split("\n"))
+        for text in (f"{line}\n{consequence}\n", f"{consequence}\n{line}\n"):
+            found = of_text(text.encode()).cause
+            agent = found.label if found is not None else None
+            stated = classify_failure_reason(text)
+            records = [
+                Fields("$", {"timestamp": 1_795_000_000_000 + at, "message": message})
+                for at, message in enumerate(text.splitlines())
+            ]
+            signals = training_logs.parse("lm-7b-a3/algo-1-1795168800", records)
+            is_log = signals[0].evidence["label"] == cause.label.value and not any(s.triggers for s in signals[1:])
+            alone = classify_failure_reason(line)
+            if (agent, is_log, stated) != (cause.label.value, True, alone):
+                wrong.append((row.name, text, agent, [signal.evidence["label"] for signal in signals], stated))
+    assert wrong == []

@@ -167,6 +167,7 @@ ALTERNATIVES: dict[str, list[str]] = {
         "TDRV: exec timed out on ND 3",
         "NRT_TIMEOUT",
         "missing infer_status notification",
+        "TDRV:exec_consume_infer_status_notifications Missed infer_status notification: (end:0)",
         "Execution failed: status=5",
         "nrt_execute status=5",
     ],
@@ -180,6 +181,7 @@ ALTERNATIVES: dict[str, list[str]] = {
         "cuda: operation not supported on global/shared address space",
         "cuda error: invalid address space",
         "Memory access fault by GPU node-4 on address 0x7f00",
+        "Queue 0x7f9a aborting with error : HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION",
     ],
     "dataloader": [
         "workers are out of shared memory",
@@ -385,6 +387,7 @@ ALTERNATIVES: dict[str, list[str]] = {
         "coordination service is unavailable",
         "RendezvousStateError",
         "The JAX distributed service detected fatal errors",
+        "XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.",
     ],
     "nccl_remote": [
         "ncclInternalError",

@@ -15,6 +15,7 @@ from rekindle.protocol.cluster.documents import CauseDoc
 from rekindle.protocol.signals import FaultClass
 
 MAX_READ_CHARS: Final = 4096  # four times what SageMaker keeps; bounds the work on a foreign text
+MAX_READ_LINES: Final = 200
 
 NO_REASON: Final = FailureVerdict(fault=FaultClass.UNCLEAR, rule="no_reason")
 UNRECOGNISED: Final = FailureVerdict(fault=FaultClass.UNCLEAR, rule="unrecognised")
@@ -33,9 +34,16 @@ def classify_failure_reason(text: str | None) -> FailureVerdict:
     """The verdict on a FailureReason. Total: any text has one; an empty or unknown one is UNCLEAR."""
     if text is None or not text.strip():
         return NO_REASON
-    from rekindle.signatures import classify  # loaded only here: most functions never need the rules
+    from rekindle.signatures import Finding, classify, root_cause  # only here: most functions never need the rules
 
-    verdict = classify(text[:MAX_READ_CHARS])
+    text = text[:MAX_READ_CHARS]
+    verdict = classify(text)
+    lines = text.splitlines()[:MAX_READ_LINES]
+    if len(lines) > 1:  # a cause beside its consequence, in either order
+        findings = [Finding(verdict=classify(line), at=float(at), text=line) for at, line in enumerate(lines)]
+        cause = root_cause(findings, is_one_log=True).finding
+        if cause is not None and cause.verdict.order < verdict.order:
+            verdict = cause.verdict
     if verdict.fault is None:
         return UNRECOGNISED
     return _verdict(verdict.fault, verdict.rule, verdict.first_response.value)

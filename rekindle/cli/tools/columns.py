@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -47,6 +48,9 @@ LOSSES: Final = (
 _OWN: Final = ("seconds", "iter_seconds", "eval_since_prev")
 # A chart exported from Weights & Biases has `RUN - METRIC`, and beside it the smallest and largest of each bin.
 _RUN_AND_METRIC: Final = " - "
+_UNIT: Final = re.compile(
+    r" ?[(\[](?:nats|bits)(?:/\w{1,8})?[)\]]\Z| ?[(\[](?:s|sec|seconds|steps?|iterations?)[)\]]\Z"
+)
 _BESIDE: Final = ("__MIN", "__MAX")
 
 
@@ -73,7 +77,7 @@ def found_columns(header: Sequence[str], name: str, chosen: ChosenColumns) -> di
     Raises:
         BadFile: one is missing, or several may be meant; names the file, the column and the option that chooses.
     """
-    titles = [cell.strip().removeprefix("\ufeff") for cell in header]
+    titles = [_UNIT.sub("", cell.strip().removeprefix("\ufeff")) for cell in header]
     columns = {
         "step": _one(titles, name, "step", STEPS, chosen.step),
         "loss": _one(titles, name, "loss", LOSSES, chosen.loss),

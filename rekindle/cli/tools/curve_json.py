@@ -19,6 +19,8 @@ SUFFIXES: Final = (".json", ".jsonl", ".ndjson")
 OF_EVALUATION: Final = "eval_"  # Hugging Face begins the names of what an evaluation logs so
 EVALUATED: Final = "eval_since_prev"
 MAX_CHARS: Final = 2**26  # of a document, which is read whole
+MAX_NESTED: Final = 3
+_HOLDERS: Final = frozenset({"metrics", "logs", "values"})
 _TENSORBOARD: Final = ["Wall time", "Step", "Value"]  # as the header of its CSV export
 
 
@@ -58,7 +60,8 @@ def _of_objects(entries: list[Any], name: str) -> Iterator[list[str]]:
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict):
             raise BadFile(f"{name}: row {number}: is not an object")
-        titles |= dict.fromkeys(entry)
+        entries[number] = _flat(entry)
+        titles |= dict.fromkeys(entries[number])
     names = [title for title in titles if not title.startswith(OF_EVALUATION)]
     marks = EVALUATED not in titles
     names = [title for title in names if title != EVALUATED]
@@ -72,6 +75,16 @@ def _of_objects(entries: list[Any], name: str) -> Iterator[list[str]]:
         mark = ("1" if evaluated else "0") if marks else _cell(entry.get(EVALUATED), name, number)
         yield [*(_cell(entry.get(title), name, number) for title in names), mark]
         evaluated = False
+
+
+def _flat(entry: dict[str, Any], depth: int = 0) -> dict[str, Any]:
+    """Objects within it as `outer/inner`; one that only holds the metrics adds no name. The outer value counts."""
+    found: dict[str, Any] = {key: value for key, value in entry.items() if not isinstance(value, dict)}
+    for key, value in entry.items():
+        if isinstance(value, dict) and depth < MAX_NESTED:
+            for inner, held in _flat(value, depth + 1).items():
+                found.setdefault(inner if key in _HOLDERS else f"{key}/{inner}", held)
+    return found
 
 
 def _whole(lines: Iterable[str], name: str) -> str:

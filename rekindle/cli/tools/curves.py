@@ -62,18 +62,18 @@ def _pieces(lines: TextIO) -> Iterator[str]:
 def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, *, suffix: str = "") -> Iterator[Point]:
     """The points of a file's lines; `name` is what errors call the file. Without a suffix the first line tells."""
     chosen = chosen or ChosenColumns()
-    if suffix in (".csv", *_TABS):
-        return _points(_rows(lines, name, "\t" if suffix in _TABS else ","), name, chosen)
     waiting = iter(lines)
     first = next((line for line in waiting if line.strip()), "")
+    together = itertools.chain([first], waiting)
+    if suffix in (".csv", *_TABS):
+        return _points(_rows(together, name, "\t" if suffix in _TABS else _delimiter(first)), name, chosen)
     if not first:
         raise BadFile(f"{name}: is empty")
-    together = itertools.chain([first], waiting)
     if suffix in curve_json.SUFFIXES or curve_json.may_begin(first):
         return _points(curve_json.rows(together, name), name, chosen, passes_over=True)
     if curve_stores.is_metric(first):
         return _points(itertools.chain([curve_stores.METRIC], _rows(together, name, " ")), name, chosen)
-    delimiter = "\t" if "\t" in first and "," not in first else ","
+    delimiter = _delimiter(first)
     if chosen.any_named or _is_header(first.rstrip("\r\n").split(delimiter), name):
         return _points(_rows(together, name, delimiter), name, chosen)
     return logs.points(together, name)
@@ -110,6 +110,11 @@ def _points(
         raise BadFile(f"{name}: holds a header and no rows")
 
 
+def _delimiter(header: str) -> str:
+    """A comma, unless the header has none of it: spreadsheets write `;` where a comma stands in numbers."""
+    return next((other for other in ("\t", ";") if other in header and "," not in header), ",")
+
+
 def _rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[list[str]]:
     """The rows that are not blank."""
     reader = csv.reader(lines, strict=True, delimiter=delimiter)
@@ -117,7 +122,7 @@ def _rows(lines: Iterable[str], name: str, delimiter: str) -> Iterator[list[str]
     try:
         for cells in reader:
             if cells:
-                yield cells
+                yield [cell.replace(",", ".") for cell in cells] if delimiter == ";" else cells
                 number += 1
     except csv.Error as err:
         where = "header" if number < 0 else f"row {number}"

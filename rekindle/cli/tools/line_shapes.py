@@ -116,6 +116,13 @@ SHAPES: Final = (
         r"iter ([0-9]+): loss",
     ),
     LineShape(
+        "LitGPT",
+        "Epoch 1 | iter 120 step 120 | loss train: 2.341, val: n/a | iter time: 512.30 ms (step)",
+        r"loss train: {number}",
+        "LitGPT, litgpt/finetune/lora.py, fit",
+        r"\| iter ([0-9]+) step",
+    ),
+    LineShape(
         "Hugging Face",
         "{'loss': '2.3412', 'grad_norm': '0.91', 'learning_rate': '5e-05', 'epoch': '0.01'}",
         r"'loss': '?{number}",
