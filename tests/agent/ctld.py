@@ -187,6 +187,9 @@ class Ctld:
     def release_unprotected(self, slurm_job: int) -> None:
         self.release(slurm_job)
 
+    def restore_priority(self, slurm_job: int) -> str:
+        return ""
+
     def start_now(self, slurm_job: int) -> None:
         self._change(f"start_now {slurm_job}")
         self._answered()

@@ -210,3 +210,27 @@ def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_wait
         assert doc is not None
         assert (doc.state, "sacct says COMPLETED" in doc.detail) == (SlurmState.COMPLETED, True), doc
     assert [(doc := head.doc(name)) and doc.step_exit_code for name in names] == [0, 7]
+
+
+def test_what_a_requeue_and_a_copy_cost(head: Head) -> None:
+    """docs/slurm-costs.md."""
+    lab = head.lab
+    job, _ = begun(head, "exec sleep 600", options=("--qos=low",))
+    name, first = f"slurm.lab.{job}", lab.job(job)["SubmitTime"]
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    head.look()
+    answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1")
+    assert answer.outcome is Outcome.DONE, answer
+    until(lambda: lab.job_state(job) == "RUNNING", "its next start", head.look)
+    assert (lab.job(job)["SubmitTime"] > first, lab.job(job)["QOS"]) == (True, "low")
+    cancel = {"attempt": f"{name}.r1", "slurm_job": job, "incident_id": "inc-2"}
+    assert head.carry_out(Verb.CANCEL, **cancel).outcome is Outcome.DONE
+
+    def rows() -> list[list[str]]:
+        printed = lab.run("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "state,qos,admincomment").stdout
+        return [line.split("|") for line in printed.splitlines()]
+
+    until(lambda: len(rows()) == 2 and rows()[1][0].startswith("CANCELLED"), "both starts in the accounting")
+    assert [(state.split()[0], qos) for state, qos, _ in rows()] == [("REQUEUED", "low"), ("CANCELLED", "low")]
+    assert rows()[1][2].endswith("did=cancel,incident=inc-2")

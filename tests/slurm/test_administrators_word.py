@@ -235,3 +235,20 @@ def test_the_emergency_search_finds_what_we_hold_and_nothing_that_its_user_holds
     assert found() == [str(ours)]
     assert head.carry_out(Verb.CANCEL, attempt=f"slurm.lab.{ours}.r1", slurm_job=ours).outcome is Outcome.DONE
     assert found() == []
+
+
+def test_an_administrators_priority_is_given_again_and_the_time_in_the_queue_begins_anew(head: Head) -> None:
+    lab = head.lab
+    job = running(head, "--requeue", "--nodelist=n1", "--exclusive")
+    name = f"slurm.lab.{job}"
+    lab.run("scontrol", "update", f"jobid={job}", "priority=777")
+    before = lab.job(job)["SubmitTime"]
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    blocks = lab.submit(script(lab, "other.sh", "sleep 600"), "--nodelist=n1", "--exclusive")
+    lab.wait(lambda: lab.job_state(blocks) == "RUNNING", "another on its node")
+    answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1")
+    assert (answer.outcome, "its priority is 777 again" in answer.detail) == (Outcome.DONE, True), answer
+    shown = lab.job(job)
+    assert (shown["Priority"], shown["SubmitTime"] > before) == ("777", True)
+    assert "priority=" not in shown["AdminComment"]

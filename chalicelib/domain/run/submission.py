@@ -1,8 +1,9 @@
 """How a Slurm job is started again: requeued, or resubmitted, whichever keeps more of the run. Pure.
 
-A requeue keeps the job's id, so jobs that depend on it and people who watch it still find it, its place in the queue
-and its log file. But a requeued job has the environment of its submission, so that only a message in its mailbox can
-tell it where to resume; Slurm must still know it, and must be allowed to requeue it (`Requeue=1`).
+A requeue keeps the job's id, so jobs that depend on it and people who watch it still find it, and its log file; its
+time in the queue begins anew (SubmitTime, AccrueTime). But a requeued job has the environment of its submission, so
+that only a message in its mailbox can tell it where to resume; Slurm must still know it, and must be allowed to requeue
+it (`Requeue=1`).
 Source: scontrol, requeue and requeuehold; slurm.conf, MinJobAge and JobRequeue; tried on Slurm 22.05.
 """
 
@@ -111,8 +112,8 @@ ROWS: Final[tuple[SubmissionRow, ...]] = (
         rule="submission.requeue",
         applies=lambda _: True,
         how=Submission.REQUEUE,
-        why="requeued: job {job} keeps its id{dependents}, its place in the queue and, where it is appended to, "
-        "its log",
+        why="requeued: job {job} keeps its id{dependents} and, where it is appended to, its log; its time in the queue "
+        "begins anew",
         source="scontrol, requeue: the same job id; tried on Slurm 22.05",
     ),
 )

@@ -202,6 +202,10 @@ class Slurm(Protocol):
         """scancel of a copy of ours that waits and has never run; of no other job."""
         ...
 
+    def restore_priority(self, slurm_job: int) -> str:
+        """Give a job that was let go the priority again that an administrator had given it; a clause for people."""
+        ...
+
     def start_now(self, slurm_job: int) -> None:
         """scontrol update starttime=now: a requeued job need not wait cred_expire+1 s."""
         ...

@@ -353,9 +353,10 @@ class JobVerbs:
         size = restore_size(self._slurm, order, doc)
         if doc.held:
             self._slurm.release(doc.slurm_job)
+        priority = self._slurm.restore_priority(doc.slurm_job)
         self._slurm.note(doc.slurm_job, order)
         self._at_once(doc.slurm_job)
-        return size
+        return f"{size}{priority}"
 
     def _check_named(self, slurm_job: int, exclude: Sequence[str]) -> None:
         if both := sorted(self._slurm.named_nodes(slurm_job) & set(exclude)):

@@ -25,6 +25,7 @@ class Deed(StrEnum):
     RELEASE = "release"
     NOTE = "note"
     START = "start"
+    PRIORITY = "priority"
     EXCLUDE = "exclude"
     RESIZE = "resize"
     WAIT_FOR = "wait_for"
@@ -44,6 +45,7 @@ VERBS: Final[Mapping[Deed, frozenset[Verb]]] = {
     Deed.RELEASE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
     Deed.NOTE: frozenset({Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT}),
     Deed.START: frozenset({Verb.REQUEUE}),
+    Deed.PRIORITY: frozenset({Verb.REQUEUE}),
     Deed.EXCLUDE: frozenset({Verb.EXCLUDE, Verb.REQUEUE}),
     Deed.RESIZE: frozenset({Verb.SHRINK, Verb.REQUEUE}),
     Deed.WAIT_FOR: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
@@ -58,6 +60,7 @@ COUNTED: Final[Mapping[Deed, Counted]] = {
     Deed.MARK: Counted.MARKED,
     Deed.RELEASE: Counted.STARTED,
 }
+MAX_PRIORITY: Final = 2**32 - 2  # Source: slurm slurm.h, INFINITE and NO_VAL beyond it
 Line = Annotated[str, Text(2000, check=check_printable)]
 
 
@@ -80,6 +83,7 @@ class Change(Document):
     cpus: NodeCount | None = None
     after_s: Annotated[int, Whole(0, 60)] = 0
     repair: Repair | None = None
+    priority: Annotated[int, Whole(1, MAX_PRIORITY)] | None = None
     for_job: SlurmJobId | None = None
     of_others: bool = False
 
@@ -94,6 +98,7 @@ NEEDED: Final[Mapping[Deed, tuple[str, ...]]] = {
     Deed.SIGNAL: ("job", "signal"),
     Deed.NOTE: ("job", "text"),
     Deed.RESIZE: ("job", "low", "high"),
+    Deed.PRIORITY: ("job", "priority"),
     Deed.WAIT_FOR: ("job", "text", "for_job"),
     Deed.DRAIN: ("node", "text"),
     Deed.RESUME: ("node",),
@@ -130,6 +135,8 @@ def _values(change: Change) -> list[str]:
             return [f"admincomment={change.text}"]
         case Deed.START:
             return [f"starttime=now{f'+{change.after_s}' if change.after_s else ''}"]
+        case Deed.PRIORITY:
+            return [f"priority={change.priority}"]
         case Deed.EXCLUDE:
             return [f"excnodelist={','.join(change.nodes)}"]
         case Deed.RESIZE:

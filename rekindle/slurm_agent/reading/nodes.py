@@ -8,6 +8,7 @@ address, the instance id and the whole list of state flags: `%T` of sinfo folds 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -90,6 +91,7 @@ class Settings:
     `asked_at` and `booted_at` are by slurmctld's own clock: when it answered, and when it started.
     `accounting` and `job_comp`: the plugins for accounting and for records of completed jobs.
     `slurm_uid`: that of SlurmUser, under which slurmctld itself runs. `submit_plugins`: what may change a submission.
+    `priority_moves`: by how much a job's priority may move by itself, by age and fairshare; None: that is not known.
     `first_job` and `next_job`: the range of job ids begins at the one; the other is assigned next.
     """
 
@@ -106,6 +108,7 @@ class Settings:
     reboot_program: str = ""
     slurm_uid: int | None = None
     submit_plugins: str = ""
+    priority_moves: int | None = None
 
     @property
     def has_history(self) -> bool:
@@ -147,4 +150,13 @@ def parse_settings(output: str) -> Settings:
             plugins for key in ("CliFilterPlugins", "JobSubmitPlugins") if (plugins := text.value(fields.get(key)))
         ),
         slurm_uid=text.whole(fields.get("SlurmUser", "").partition("(")[2].partition(")")[0]),
+        priority_moves=_priority_moves(fields),
     )
+
+
+def _priority_moves(fields: Mapping[str, str]) -> int | None:
+    """Source: slurm.conf(5), PriorityType, PriorityWeightAge, PriorityWeightFairShare, PrioritySiteFactorPlugin."""
+    weights = [text.whole(fields.get(f"PriorityWeight{name}")) for name in ("Age", "FairShare")]
+    is_multifactor = fields.get("PriorityType") == "priority/multifactor"
+    is_known = is_multifactor and not text.value(fields.get("PrioritySiteFactorPlugin"))
+    return sum(weight or 0 for weight in weights) if is_known and None not in weights else None

@@ -69,6 +69,7 @@ from rekindle.slurm_agent.watching.signal_readiness import is_ready
 
 log = logging.getLogger(__name__)
 
+PRIORITY: Final = "priority"
 _SEEN_NOTHING: Final = None
 _SETTLES: Final = timedelta(seconds=2)
 
@@ -240,9 +241,11 @@ class Commands:
             asked = self._own(job)
             if asked is None:
                 return
-            noted = text.value(self._reads.detail(job).get("AdminComment"))
+            shown = self._reads.detail(job)
+            noted = text.value(shown.get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
-                noted = comment.text_of(noting(asked, order, did or order.verb))
+                before = _priority_of(shown) or _noted_priority(noted) if (did or order.verb) is Verb.HOLD else None
+                noted = comment.text_of(noting(asked, order, did or order.verb, before))
                 self._job_change(Deed.NOTE, slurm_job, text=noted)
         except SlurmError as err:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
@@ -289,6 +292,23 @@ class Commands:
     def release(self, slurm_job: int) -> None:
         self._deliver(_job(slurm_job))
         self._job_change(Deed.RELEASE, slurm_job)
+
+    def restore_priority(self, slurm_job: int) -> str:
+        """A job that is released gets a new one: an administrator's is given again. One that age and fairshare explain
+        is left to Slurm."""
+        job = self._known(slurm_job)
+        shown = self._reads.detail(job)
+        before, now = _noted_priority(text.value(shown.get("AdminComment"))), _priority_of(shown)
+        moves = self._settings().priority_moves
+        if job.state is not SlurmState.PENDING or job.is_held or before is None or now is None or before == now:
+            return ""
+        if moves is None or abs(before - now) <= moves:
+            return f"; its priority was {before} and is {now}"
+        try:
+            self._job_change(Deed.PRIORITY, slurm_job, priority=before)
+        except SlurmError as err:
+            return f"; its priority was {before} and is {now}: {err}"
+        return f"; its priority is {before} again"
 
     def release_unprotected(self, slurm_job: int) -> None:
         self._job_change(Deed.RELEASE, slurm_job)
@@ -453,9 +473,21 @@ class Commands:
         self._gate.make(Change(deed=Deed.REBOOT, node=_node(node), text=_reason(reason)))
 
 
-def noting(asked: comment.Comment, order: Order, did: Verb) -> comment.Comment:
-    """What it asks for, with the verb and the Incident of the newest order about it."""
-    kept = [(key, said) for key, said in asked.others if key not in ("did", "incident")]
+def _priority_of(shown: Mapping[str, str]) -> int | None:
+    """None for one that waits held."""
+    return text.whole(shown.get("Priority")) or None
+
+
+def _noted_priority(noted: str) -> int | None:
+    asked = comment.parse(noted)
+    return text.whole(dict(asked.others).get(PRIORITY)) if asked is not None else None
+
+
+def noting(asked: comment.Comment, order: Order, did: Verb, priority: int | None = None) -> comment.Comment:
+    """What it asks for, with the verb and the Incident of the newest order about it, and the priority that it had
+    before it was held."""
+    kept = [(key, said) for key, said in asked.others if key not in ("did", "incident", PRIORITY)]
+    kept += [(PRIORITY, str(priority))] if priority is not None else []
     incident = [("incident", order.incident_id)] if order.incident_id else []
     return replace(asked, others=(*kept, ("did", did.value), *incident))
 
