@@ -79,7 +79,7 @@ def _of_objects(entries: list[Any], name: str) -> Iterator[list[str]]:
 
 def _flat(entry: dict[str, Any], depth: int = 0) -> dict[str, Any]:
     """Objects within it as `outer/inner`; one that only holds the metrics adds no name. The outer value counts."""
-    found: dict[str, Any] = {key: value for key, value in entry.items() if not isinstance(value, dict)}
+    found: dict[str, Any] = {key: value for key, value in entry.items() if not (isinstance(value, dict) and value)}
     for key, value in entry.items():
         if isinstance(value, dict) and depth < MAX_NESTED:
             for inner, held in _flat(value, depth + 1).items():
