@@ -148,8 +148,10 @@ class SlurmModel:
         """Slurm's word for it, where its dependencies are not met."""
         for kind, number, _ in dependencies(job.dependency):
             if kind == "singleton":
+                # One that runs holds it back also where it was submitted later (seen on Slurm 22.05 and 26.05).
                 named = [other for other in self.jobs.values() if (other.name, other.user) == (job.name, job.user)]
-                if any(other.slurm_job < job.slurm_job and other.state not in ENDED for other in named):
+                earlier = [other for other in named if other.slurm_job < job.slurm_job and other.state not in ENDED]
+                if earlier or any(other.state in ON_NODES for other in named):
                     return "Dependency"
                 continue
             before = self.jobs.get(number or 0)

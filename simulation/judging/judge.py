@@ -465,7 +465,9 @@ class Judge(Watcher):
             if ill is not None and id(ill) not in self._detected:
                 self._detected.add(id(ill))
                 self.figures.detections_s.append((self._now - ill.since).total_seconds())
-        if after.phase is Phase.RESUBMITTING:
+        if any(approval.is_pending for approval in after.approvals):
+            self._waits.pop(after.incident_id, None)  # a person was asked, who may take their time
+        elif after.phase is Phase.RESUBMITTING:
             self._waits.setdefault(after.incident_id, (run, self._now))
         if after.is_open:
             return

@@ -52,12 +52,12 @@ WRITTEN = json.loads((Path(__file__).parent / "written_by_0_1.json").read_text(e
 DOCUMENTS: dict[str, dict[str, Any]] = WRITTEN["documents"]
 EVENTS = Path(__file__).parents[2] / "events"
 # Members that hold names of the user's, or paths: there an unknown one is a new entry, not a new field.
-MAPPINGS = {"data", "environment", "evidence", "files", "links", "options", "shown", "stacks"}
+MAPPINGS = {"data", "environment", "evidence", "files", "hashes", "links", "options", "shown", "stacks"}
 NEW = "new_in_a_later_version"
 # Members of 0.1's documents that are younger than the others, and that an older version would not have written.
 YOUNGER = {"judged_step", "links", "hears", "epoch", "host", "standbys", "serial", "gpus", "booted_at", "instance_id"}
 YOUNGER |= {"sibling", "is_held_by_user", "step_exit_code", "step_exit_signal", "died_of", "places", "ending_since"}
-YOUNGER |= {"barred"}
+YOUNGER |= {"barred", "hashes", "script_path"}
 
 
 def newer(value: Any) -> Any:

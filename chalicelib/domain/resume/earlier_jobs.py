@@ -5,8 +5,9 @@ On a cluster each submission of a script is a Job of its own, which continues fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from chalicelib.domain.model.evidence import Stretch
@@ -17,6 +18,41 @@ from chalicelib.domain.resume.earlier_attempts import first_step_seen
 
 _BAD: Final = "its run had gone bad, as an Incident of that Job found"
 _DOUBT: Final = "an earlier Job's: whether this one continues it is not known"
+_SHARED: Final = "an earlier Job's, beside which another run saved in the same place: whose it is cannot be told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """From when on a Job's first attempt trained, and when its newest ended; None where it has not, as far as known."""
+
+    began_at: datetime | None
+    ended_at: datetime | None
+
+
+def lived_at_once(one: Lived, other: Lived) -> bool:
+    """They are two runs: a run's Jobs follow one another. One that never began has saved nothing."""
+    if one.began_at is None or other.began_at is None:
+        return False
+    return (one.ended_at is None or other.began_at < one.ended_at) and (
+        other.ended_at is None or one.began_at < other.ended_at
+    )
+
+
+def shared(lived: Mapping[str, Lived]) -> frozenset[str]:
+    """Of earlier Jobs those that lived at once with another of them."""
+    return frozenset(
+        name
+        for name, one in lived.items()
+        if any(lived_at_once(one, other) for others, other in lived.items() if others != name)
+    )
+
+
+def marked_shared(checkpoints: Sequence[CheckpointView], attempts: Collection[str]) -> tuple[CheckpointView, ...]:
+    """The same, with a problem on each that one of the attempts, of runs that lived at once, has saved."""
+    return tuple(
+        replace(checkpoint, problems=(*checkpoint.problems, _SHARED)) if checkpoint.attempt in attempts else checkpoint
+        for checkpoint in checkpoints
+    )
 
 
 def numbered_before(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from chalicelib.domain.decision.rule import Rule, decided_by, rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, newest_signal, subject
+from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.guards.guards import guarded, may_cordon
 from chalicelib.domain.guards.holds import kept_holds, news_of_holds
 from chalicelib.domain.model.action import Notify, Severity
@@ -137,6 +138,16 @@ def down_told(context: RuleContext, decision: Decision) -> Decision:
 
 
 @rule()
+def bad_loss_kept(_: RuleContext, decision: Decision) -> Decision | None:
+    """What was saved in a bad loss that is not known to be over as the Incident ends is never resumed from."""
+    ended = decision.incident
+    if ended.is_open:
+        return None
+    stretches = marked_bad(ended).loss.stretches
+    return dataclasses.replace(decision, incident=ended.changed(stretches=stretches))
+
+
+@rule()
 def account(context: RuleContext, decision: Decision) -> Decision:
     """The Incident's account is brought up to date from what was really decided."""
     kept = with_account(
@@ -157,4 +168,4 @@ AFTER_PHASE: Final[tuple[Rule[[Decision]], ...]] = (
     order_too_late,
 )
 AFTER_NODE: Final[tuple[Rule[[Decision]], ...]] = (guards,)
-AFTER_ALL: Final[tuple[Rule[[Decision]], ...]] = (holds, down_told, account)
+AFTER_ALL: Final[tuple[Rule[[Decision]], ...]] = (holds, down_told, bad_loss_kept, account)

@@ -14,7 +14,16 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
-from chalicelib.domain.resume.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
+from chalicelib.domain.resume.earlier_jobs import (
+    Lived,
+    first_step_of,
+    lived_at_once,
+    marked_bad_steps,
+    marked_shared,
+    numbered_before,
+    on_its_line,
+    shared,
+)
 from chalicelib.domain.resume.resume_point import mark_abandoned
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
@@ -45,7 +54,7 @@ class RunCheckpoints:
             RecoveryError: the checkpoints, or the earlier Jobs, cannot be read now.
         """
         found = self.mailbox.checkpoints(job, attempts, near=near).value
-        earlier_attempts = self._of_earlier_jobs(job, attempts, found)
+        earlier_attempts, of_others = self._of_earlier_jobs(job, attempts, found)
         if earlier_attempts:
             view = seen()
             first = first_step_of(attempts, view.value if isinstance(view, Known) else None)
@@ -53,15 +62,18 @@ class RunCheckpoints:
             found = self.mailbox.checkpoints(job, attempts, near=near).value
             found = on_its_line(found, {attempt.name for attempt in earlier_attempts}, first)
             found = marked_bad_steps(found, self._bad_stretches(earlier_attempts))
+            found = marked_shared(found, {attempt.name for attempt in earlier_attempts if attempt.job_id in of_others})
         return mark_abandoned(found, attempts)
 
     def _of_earlier_jobs(
         self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]
-    ) -> tuple[Attempt, ...]:
-        """The attempts of the earlier Jobs that wrote some of the checkpoints, numbered before the Job's own.
+    ) -> tuple[tuple[Attempt, ...], frozenset[str]]:
+        """The attempts of the earlier Jobs that wrote some of the checkpoints, numbered before the Job's own; and those
+        of the Jobs that may be another run's, because they lived at once.
 
         Only Jobs of the same user, with the same mailbox on the same platform and cluster, are earlier Jobs of the run:
-        another user's checkpoints are never resumed from. A user that is not known counts as another user.
+        another user's checkpoints are never resumed from. A user that is not known counts as another user. One that had
+        not ended as this Job began is another run.
         """
         own = {attempt.name for attempt in attempts}
         foreign = dict.fromkeys(
@@ -72,17 +84,17 @@ class RunCheckpoints:
         known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
         earlier_jobs = [other for other in known if _is_earlier_job(other, job)]
         if not earlier_jobs:
-            return ()
+            return (), frozenset()
         scheduler = self.scheduler.of(job.platform)
         user = _user(job, scheduler)
-        return numbered_before(
-            [
-                attempt
-                for earlier in earlier_jobs
-                if user is not None and _user(earlier, scheduler) == user
-                for attempt in self.registry.attempts(earlier.job_id)
-            ]
-        )
+        of_user = [other for other in earlier_jobs if user is not None and _user(other, scheduler) == user]
+        if not of_user:
+            return (), frozenset()
+        by_job = {other.job_id: self.registry.attempts(other.job_id) for other in of_user}
+        own_life = _lived(attempts, scheduler)
+        lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
+        lived = {job_id: life for job_id, life in lived.items() if not lived_at_once(life, own_life)}
+        return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]]), shared(lived)
 
     def _bad_stretches(self, earlier_attempts: Sequence[Attempt]) -> tuple[Stretch, ...]:
         """The stretches of bad loss in the newest Incident of each earlier Job, which includes older ones."""
@@ -102,3 +114,12 @@ def _user(job: Job, scheduler: Scheduler) -> str | None:
     except RecoveryError:
         return None
     return found.user if found is not None and found.user else None
+
+
+def _lived(attempts: Sequence[Attempt], scheduler: Scheduler) -> Lived:
+    """Raises: RecoveryError: that cannot be read now."""
+    first, last = attempts[0], attempts[-1]
+    newest = scheduler.describe(last.name)
+    oldest = newest if last.name == first.name else scheduler.describe(first.name)
+    ended_at = newest.ended_at or last.ended_at
+    return Lived(began_at=oldest.training_since, ended_at=ended_at if newest.status.has_ended else None)

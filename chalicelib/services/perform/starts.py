@@ -184,10 +184,17 @@ class AttemptStarter:
             detail = f"{unasked} lives"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
         owner = self.registry.job_of_attempt(unasked)
+        if owner is not None and owner != job.job_id and self._has_ended(unasked, job):
+            return None  # an earlier link of the run's chain, which has sent heartbeats until a moment ago
         if owner is not None and owner != job.job_id and self._lived_beside(owner, incident):
             return _shared(unasked, job)
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
+
+    def _has_ended(self, attempt: str, job: Job) -> bool:
+        with suppress(RecoveryError):
+            return self.scheduler.of(job.platform).describe(attempt).status.has_ended
+        return False
 
     def _lived_beside(self, job_id: str, incident: Incident) -> bool:
         """Another Job's attempt began before ours had ended: it is another run, and not this one's continuation."""
