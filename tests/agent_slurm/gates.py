@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.privileged.caps import Caps
-from rekindle.slurm_agent.privileged.changes import Change, Deed, command
+from rekindle.slurm_agent.privileged.changes import Change, ChangeKind, command
 from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.reading.run import Runner
 
@@ -21,7 +21,7 @@ class NoGate(Gate):
     """Runs what it is given, for tests of the commands themselves."""
 
     def make(self, change: Change) -> None:
-        is_read = change.job is not None and change.deed is not Deed.CANCEL_WAITING  # as in the records
+        is_read = change.job is not None and change.kind is not ChangeKind.CANCEL_WAITING  # as in the records
         job = self._reads.job(change.job) if is_read and change.job is not None else None
         key = job.step_key if job is not None and job.is_array_task and not job.is_lump else str(change.job or "")
         self._runner.change(command(change, key))

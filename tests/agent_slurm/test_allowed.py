@@ -14,7 +14,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import BarredHere, SlurmRefused
 from rekindle.slurm_agent.privileged.allowed import DEFAULT_CAPS, NODE_VERBS, Counted, Kind, Mode, parse, read
 from rekindle.slurm_agent.privileged.caps import DAY_S, HELD, HOUR_S, Caps
-from rekindle.slurm_agent.privileged.changes import NEEDED, VERBS, Change, Deed
+from rekindle.slurm_agent.privileged.changes import NEEDED, VERBS, Change, ChangeKind
 from rekindle.slurm_agent.privileged.gate import Gate
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.fake_slurm import node_line
@@ -118,16 +118,16 @@ def test_caps_hold_per_hour_and_day_and_over_restarts(tmp_path: Path) -> None:
     assert not drained(), "a clock that is set back frees nothing"
     at += DAY_S + 2 * HOUR_S
     assert drained()
-    assert len(json.loads(path.read_text())["deeds"][Counted.DRAINED]) == 1, "what is over is forgotten"
+    assert len(json.loads(path.read_text())["changes"][Counted.DRAINED]) == 1, "what is over is forgotten"
 
 
 def test_what_cannot_be_counted_is_not_done(head: Head, tmp_path: Path) -> None:
     head.fake.nodes([node_line("node1")])
-    for broken in ("", "[]", '{"deeds": {"eaten": []}, "jobs": {}}', '{"deeds": 3}'):
+    for broken in ("", "[]", '{"changes": {"eaten": []}, "jobs": {}}', '{"changes": 3}'):
         gate = gated(head, tmp_path)
         (tmp_path / "caps.json").write_text(broken)
         with pytest.raises(BarredHere, match="counted") as raised:
-            gate.make(Change(deed=Deed.DRAIN, node="node1", text="rekindle:inc-1"))
+            gate.make(Change(kind=ChangeKind.DRAIN, node="node1", text="rekindle:inc-1"))
         assert raised.value.barred is Barred.OVER_A_CAP
     assert head.fake.calls() == []
 
@@ -153,20 +153,20 @@ def made(gate: Gate, change: Change) -> Barred | str:
     return ""
 
 
-def test_every_deed_names_its_verbs_and_what_it_needs() -> None:
-    assert VERBS.keys() == set(Deed)
-    for deed in Deed:
-        about = {"job", "for_job"} & set(NEEDED.get(deed, ("job",))) or {"node"}
-        assert about <= set(NEEDED.get(deed, ("job",)))
+def test_every_change_names_its_verbs_and_what_it_needs() -> None:
+    assert VERBS.keys() == set(ChangeKind)
+    for kind in ChangeKind:
+        about = {"job", "for_job"} & set(NEEDED.get(kind, ("job",))) or {"node"}
+        assert about <= set(NEEDED.get(kind, ("job",)))
     for wire in (
-        {"deed": "signal", "job": 7},
-        {"deed": "signal", "job": 7, "signal": "KILL"},
-        {"deed": "drain", "node": "n1"},
-        {"deed": "drain", "node": "n[1-9]", "text": "x"},
-        {"deed": "cancel", "job": -1},
-        {"deed": "cancel"},
-        {"deed": "note", "job": 7, "text": "a\nb"},
-        {"deed": "reboot --now", "node": "n1", "text": "x"},
+        {"kind": "signal", "job": 7},
+        {"kind": "signal", "job": 7, "signal": "KILL"},
+        {"kind": "drain", "node": "n1"},
+        {"kind": "drain", "node": "n[1-9]", "text": "x"},
+        {"kind": "cancel", "job": -1},
+        {"kind": "cancel"},
+        {"kind": "note", "job": 7, "text": "a\nb"},
+        {"kind": "reboot --now", "node": "n1", "text": "x"},
     ):
         with pytest.raises(MailboxError):
             Change.from_wire(wire)
@@ -175,19 +175,22 @@ def test_every_deed_names_its_verbs_and_what_it_needs() -> None:
 def test_a_job_is_judged_by_what_slurm_shows_of_it(head: Head, tmp_path: Path) -> None:
     head.fake.jobs([{"JobID": "7", "Account": "chem"}, {"JobID": "8", "Account": "ml", "Comment": "rekindle:bold"}])
     gate = gated(head, tmp_path, "[deny]\naccounts = chem\npolicies = bold\n")
-    assert made(gate, Change(deed=Deed.CANCEL, job=7)) is Barred.NOT_ALLOWED_HERE
-    assert made(gate, Change(deed=Deed.CANCEL, job=8)) is Barred.NOT_ALLOWED_HERE
-    assert "does not know" in made(gate, Change(deed=Deed.CANCEL, job=9))
+    assert made(gate, Change(kind=ChangeKind.CANCEL, job=7)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(kind=ChangeKind.CANCEL, job=8)) is Barred.NOT_ALLOWED_HERE
+    assert "does not know" in made(gate, Change(kind=ChangeKind.CANCEL, job=9))
     head.fake.jobs([{"JobID": "7", "Comment": "norekindle"}])
-    assert "taken out" in made(gated(head, tmp_path), Change(deed=Deed.CANCEL, job=7))
+    assert "taken out" in made(gated(head, tmp_path), Change(kind=ChangeKind.CANCEL, job=7))
     assert head.fake.calls() == []
 
 
 def test_each_node_change_looks_for_itself(head: Head, tmp_path: Path) -> None:
     gate = gated(head, tmp_path)
-    mark = Change(deed=Deed.MARK, node="node1", repair=Repair.REPLACE)
-    resume, drain = Change(deed=Deed.RESUME, node="node1"), Change(deed=Deed.DRAIN, node="node1", text="rekindle:i")
-    reboot = Change(deed=Deed.REBOOT, node="node1", text="rekindle:i")
+    mark = Change(kind=ChangeKind.MARK, node="node1", repair=Repair.REPLACE)
+    resume, drain = (
+        Change(kind=ChangeKind.RESUME, node="node1"),
+        Change(kind=ChangeKind.DRAIN, node="node1", text="rekindle:i"),
+    )
+    reboot = Change(kind=ChangeKind.REBOOT, node="node1", text="rekindle:i")
     head.fake.nodes([node_line("node1")])
     assert "not drained by us" in made(gate, mark)
     assert "not taken out by us" in made(gate, resume)
@@ -203,15 +206,17 @@ def test_each_node_change_looks_for_itself(head: Head, tmp_path: Path) -> None:
 
 def test_what_was_held_here_is_given_back_whatever_the_file_says_by_now(head: Head, tmp_path: Path) -> None:
     head.fake.jobs([{"JobID": "7", "State": "RUNNING"}, {"JobID": "8", "State": "RUNNING"}])
-    assert made(gated(head, tmp_path), Change(deed=Deed.REQUEUE_HELD, job=7)) == ""
+    assert made(gated(head, tmp_path), Change(kind=ChangeKind.REQUEUE_HELD, job=7)) == ""
     strict = gated(head, tmp_path, "[deny]\nverbs = *\n")
-    assert made(strict, Change(deed=Deed.RELEASE, job=8)) is Barred.NOT_ALLOWED_HERE
+    assert made(strict, Change(kind=ChangeKind.RELEASE, job=8)) is Barred.NOT_ALLOWED_HERE
     assert Caps(tmp_path / "caps.json").noted(7) == HELD
-    assert made(strict, Change(deed=Deed.RELEASE, job=7)) == ""
-    assert made(strict, Change(deed=Deed.RELEASE, job=7)) is Barred.NOT_ALLOWED_HERE, "who holds it now, we do not"
+    assert made(strict, Change(kind=ChangeKind.RELEASE, job=7)) == ""
+    assert made(strict, Change(kind=ChangeKind.RELEASE, job=7)) is Barred.NOT_ALLOWED_HERE, (
+        "who holds it now, we do not"
+    )
     observing = "mode = observe\n"
-    assert made(gated(head, tmp_path, observing), Change(deed=Deed.RELEASE, job=7)) is Barred.OBSERVED
-    assert made(gated(head, tmp_path, observing, is_leaving=True), Change(deed=Deed.RELEASE, job=7)) == ""
+    assert made(gated(head, tmp_path, observing), Change(kind=ChangeKind.RELEASE, job=7)) is Barred.OBSERVED
+    assert made(gated(head, tmp_path, observing, is_leaving=True), Change(kind=ChangeKind.RELEASE, job=7)) == ""
 
 
 def test_one_order_over_the_cap_is_answered_so_before_anything_is_run(head: Head, tmp_path: Path) -> None:
@@ -221,17 +226,17 @@ def test_one_order_over_the_cap_is_answered_so_before_anything_is_run(head: Head
         token="t", verb=Verb.DRAIN, cluster="ml", issued_at=START, expires_at=START + timedelta(hours=1), node="node2"
     )
     gate.check(order)
-    assert made(gate, Change(deed=Deed.DRAIN, node="node1", text="rekindle:i")) == ""
+    assert made(gate, Change(kind=ChangeKind.DRAIN, node="node1", text="rekindle:i")) == ""
     with pytest.raises(BarredHere) as raised:
         gate.check(order)
     assert raised.value.barred is Barred.OVER_A_CAP
-    assert made(gate, Change(deed=Deed.DRAIN, node="node2", text="rekindle:i")) is Barred.OVER_A_CAP
+    assert made(gate, Change(kind=ChangeKind.DRAIN, node="node2", text="rekindle:i")) is Barred.OVER_A_CAP
 
 
 def test_the_verb_that_is_allowed_is_the_one_that_the_job_s_state_makes_it(head: Head, tmp_path: Path) -> None:
     """requeuehold ends a job that runs, and starts one that has ended."""
     head.fake.jobs([{"JobID": "7", "State": "RUNNING"}, {"JobID": "8", "State": "FAILED"}])
     gate = gated(head, tmp_path, "[allow]\nverbs = requeue\n")
-    assert made(gate, Change(deed=Deed.REQUEUE_HELD, job=7)) is Barred.NOT_ALLOWED_HERE
-    assert made(gate, Change(deed=Deed.SIGNAL, job=7, signal=Signal.USR1)) is Barred.NOT_ALLOWED_HERE
-    assert made(gate, Change(deed=Deed.REQUEUE_HELD, job=8)) == ""
+    assert made(gate, Change(kind=ChangeKind.REQUEUE_HELD, job=7)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(kind=ChangeKind.SIGNAL, job=7, signal=Signal.USR1)) is Barred.NOT_ALLOWED_HERE
+    assert made(gate, Change(kind=ChangeKind.REQUEUE_HELD, job=8)) == ""

@@ -17,7 +17,7 @@ from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.orders.dispatch import OrderDispatcher
 from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry
 from rekindle.slurm_agent.privileged.caps import Caps
-from rekindle.slurm_agent.privileged.changes import Change, Deed
+from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.gate import Gate
 from tests.agent_slurm.conftest import Head
 from tests.agent_slurm.fake_slurm import node_line
@@ -94,7 +94,7 @@ class Play:
         self.ran = self.barred = 0
         self.rules = Rules()
 
-    def deeds(self) -> None:
+    def others_act(self) -> None:
         """What users and administrators do."""
         rng, fake = self.rng, self.head.fake
         self.rules = drawn(rng) if rng.random() < 0.5 else self.rules
@@ -153,8 +153,11 @@ class Play:
     def _change(self, job: int) -> Change:
         rng = self.rng
         is_node = rng.random() < 0.4
-        of_node = {Deed.DRAIN, Deed.RESUME, Deed.MARK, Deed.REBOOT}
-        wire = {"deed": rng.choice([deed for deed in Deed if (deed in of_node) is is_node]).value, "text": "rekindle:x"}
+        of_node = {ChangeKind.DRAIN, ChangeKind.RESUME, ChangeKind.MARK, ChangeKind.REBOOT}
+        wire = {
+            "kind": rng.choice([kind for kind in ChangeKind if (kind in of_node) is is_node]).value,
+            "text": "rekindle:x",
+        }
         about = (
             {"node": rng.choice(WORDS["nodes"]), "repair": rng.choice(list(Repair)).value} if is_node else {"job": job}
         )
@@ -270,7 +273,7 @@ VERBS_OF_JOBS: dict[str, tuple[str, ...]] = {
 def test_nothing_that_the_file_forbids_is_run(tmp_path: Path, seed: int, times: int) -> None:
     play = Play(tmp_path, seed)
     for _ in range(times):
-        play.deeds()
+        play.others_act()
         play.inject()
     assert play.ran > times / 20, "the judge has judged something"
     assert play.barred > times / 4

@@ -177,7 +177,7 @@ def test_orders_that_the_file_forbids_change_nothing_whoever_sends_them(tmp_path
                 "rekindle" in node,
             ]
 
-        def deed() -> None:
+        def others_act() -> None:
             """Of an administrator, or the user."""
             rng.choice(
                 (
@@ -191,7 +191,7 @@ def test_orders_that_the_file_forbids_change_nothing_whoever_sends_them(tmp_path
             lab.wait(lambda: lab.job_state(job) in ("RUNNING", "PENDING"), "the job to settle")
 
         for _ in range(40):
-            deed()
+            others_act()
             kind, word = rng.choice(list(words.items()))
             verb = rng.choice([verb for verb in Verb if verb not in (Verb.SUBMIT, Verb.READ)])
             texts = ("mode = observe", f"[deny]\nverbs = {verb}", "[allow]\nverbs =", "[caps]\nx = 1")

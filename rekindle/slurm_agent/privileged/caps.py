@@ -40,17 +40,17 @@ class Caps:
         return ""
 
     def count(self, counted: Counted) -> None:
-        deeds, jobs = self._read()
-        deeds.setdefault(counted, []).append(self._now())
-        self._write(deeds, jobs)
+        changes, jobs = self._read()
+        changes.setdefault(counted, []).append(self._now())
+        self._write(changes, jobs)
 
     def note(self, job: int, what: str) -> None:
         """The agent has held or submitted that job; "": let go."""
-        deeds, jobs = self._read()
+        changes, jobs = self._read()
         jobs.pop(str(job), None)
         if what:
             jobs[str(job)] = (what, self._now())
-        self._write(deeds, jobs)
+        self._write(changes, jobs)
 
     def noted(self, job: int) -> str:
         return self._read()[1].get(str(job), ("", 0.0))[0]
@@ -63,16 +63,16 @@ class Caps:
             return {}, {}
         try:
             found = json.loads(raw)
-            deeds = {str(Counted(name)): [float(at) for at in times] for name, times in found["deeds"].items()}
+            changes = {str(Counted(name)): [float(at) for at in times] for name, times in found["changes"].items()}
             jobs = {str(int(job)): (str(what), float(at)) for job, (what, at) in found["jobs"].items()}
         except (KeyError, TypeError, AttributeError, RecursionError) as err:
             raise ValueError(f"{self._path} does not say what was done") from err
-        return deeds, jobs
+        return changes, jobs
 
-    def _write(self, deeds: Mapping[str, list[float]], jobs: Mapping[str, tuple[str, float]]) -> None:
+    def _write(self, changes: Mapping[str, list[float]], jobs: Mapping[str, tuple[str, float]]) -> None:
         now = self._now()
         kept = {
-            "deeds": {name: [at for at in times if at > now - DAY_S] for name, times in deeds.items()},
+            "changes": {name: [at for at in times if at > now - DAY_S] for name, times in changes.items()},
             "jobs": dict([(job, one) for job, one in jobs.items() if one[1] > now - KEPT_S][-MAX_KEPT:]),
         }
         beside = self._path.with_suffix(".new")

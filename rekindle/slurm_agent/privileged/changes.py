@@ -14,7 +14,7 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.privileged.allowed import Counted
 
 
-class Deed(StrEnum):
+class ChangeKind(StrEnum):
     """One command each."""
 
     SIGNAL = "signal"
@@ -36,29 +36,29 @@ class Deed(StrEnum):
 
 
 # Which orders need it: one of them must be allowed.
-VERBS: Final[Mapping[Deed, frozenset[Verb]]] = {
-    Deed.SIGNAL: frozenset({Verb.SIGNAL, Verb.STACKS}),
-    Deed.CANCEL: frozenset({Verb.CANCEL}),
-    Deed.CANCEL_WAITING: frozenset({Verb.CANCEL, Verb.SUBMIT}),
-    Deed.HOLD: frozenset({Verb.HOLD}),
-    Deed.REQUEUE_HELD: frozenset({Verb.HOLD, Verb.REQUEUE}),
-    Deed.RELEASE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
-    Deed.NOTE: frozenset({Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT}),
-    Deed.START: frozenset({Verb.REQUEUE}),
-    Deed.PRIORITY: frozenset({Verb.REQUEUE}),
-    Deed.EXCLUDE: frozenset({Verb.EXCLUDE, Verb.REQUEUE}),
-    Deed.RESIZE: frozenset({Verb.SHRINK, Verb.REQUEUE}),
-    Deed.WAIT_FOR: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
-    Deed.DRAIN: frozenset({Verb.DRAIN}),
-    Deed.RESUME: frozenset({Verb.RESUME}),
-    Deed.MARK: frozenset({Verb.MARK}),
-    Deed.REBOOT: frozenset({Verb.REBOOT}),
+VERBS: Final[Mapping[ChangeKind, frozenset[Verb]]] = {
+    ChangeKind.SIGNAL: frozenset({Verb.SIGNAL, Verb.STACKS}),
+    ChangeKind.CANCEL: frozenset({Verb.CANCEL}),
+    ChangeKind.CANCEL_WAITING: frozenset({Verb.CANCEL, Verb.SUBMIT}),
+    ChangeKind.HOLD: frozenset({Verb.HOLD}),
+    ChangeKind.REQUEUE_HELD: frozenset({Verb.HOLD, Verb.REQUEUE}),
+    ChangeKind.RELEASE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
+    ChangeKind.NOTE: frozenset({Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT}),
+    ChangeKind.START: frozenset({Verb.REQUEUE}),
+    ChangeKind.PRIORITY: frozenset({Verb.REQUEUE}),
+    ChangeKind.EXCLUDE: frozenset({Verb.EXCLUDE, Verb.REQUEUE}),
+    ChangeKind.RESIZE: frozenset({Verb.SHRINK, Verb.REQUEUE}),
+    ChangeKind.WAIT_FOR: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
+    ChangeKind.DRAIN: frozenset({Verb.DRAIN}),
+    ChangeKind.RESUME: frozenset({Verb.RESUME}),
+    ChangeKind.MARK: frozenset({Verb.MARK}),
+    ChangeKind.REBOOT: frozenset({Verb.REBOOT}),
 }
-COUNTED: Final[Mapping[Deed, Counted]] = {
-    Deed.DRAIN: Counted.DRAINED,
-    Deed.REBOOT: Counted.REBOOTED,
-    Deed.MARK: Counted.MARKED,
-    Deed.RELEASE: Counted.STARTED,
+COUNTED: Final[Mapping[ChangeKind, Counted]] = {
+    ChangeKind.DRAIN: Counted.DRAINED,
+    ChangeKind.REBOOT: Counted.REBOOTED,
+    ChangeKind.MARK: Counted.MARKED,
+    ChangeKind.RELEASE: Counted.STARTED,
 }
 MAX_PRIORITY: Final = 2**32 - 2  # Source: slurm slurm.h, INFINITE and NO_VAL beyond it
 Line = Annotated[str, Text(2000, check=check_printable)]
@@ -70,7 +70,7 @@ class Change(Document):
     behalf one of the same user, that waits for it, is changed; with `of_others` one of another user, as the policy of
     the order's Job says."""
 
-    deed: Deed
+    kind: ChangeKind
     job: SlurmJobId | None = None
     policy: Line = "default"
     node: NodeName | None = None
@@ -89,64 +89,66 @@ class Change(Document):
 
     def check_fields(self) -> None:
         """Raises: MailboxError."""
-        for name in NEEDED.get(self.deed, ("job",)):
+        for name in NEEDED.get(self.kind, ("job",)):
             if getattr(self, name) in (None, ""):
-                raise MailboxError(name, f"is needed for {self.deed}")
+                raise MailboxError(name, f"is needed for {self.kind}")
 
 
-NEEDED: Final[Mapping[Deed, tuple[str, ...]]] = {
-    Deed.SIGNAL: ("job", "signal"),
-    Deed.NOTE: ("job", "text"),
-    Deed.RESIZE: ("job", "low", "high"),
-    Deed.PRIORITY: ("job", "priority"),
-    Deed.WAIT_FOR: ("job", "text", "for_job"),
-    Deed.DRAIN: ("node", "text"),
-    Deed.RESUME: ("node",),
-    Deed.MARK: ("node", "repair"),
-    Deed.REBOOT: ("node", "text"),
+NEEDED: Final[Mapping[ChangeKind, tuple[str, ...]]] = {
+    ChangeKind.SIGNAL: ("job", "signal"),
+    ChangeKind.NOTE: ("job", "text"),
+    ChangeKind.RESIZE: ("job", "low", "high"),
+    ChangeKind.PRIORITY: ("job", "priority"),
+    ChangeKind.WAIT_FOR: ("job", "text", "for_job"),
+    ChangeKind.DRAIN: ("node", "text"),
+    ChangeKind.RESUME: ("node",),
+    ChangeKind.MARK: ("node", "repair"),
+    ChangeKind.REBOOT: ("node", "text"),
 }
 
 
 def command(change: Change, key: str) -> list[str]:
     """The argument list. `key`: the job as Slurm's commands name it, "" for a node."""
-    match change.deed:
-        case Deed.SIGNAL:
+    match change.kind:
+        case ChangeKind.SIGNAL:
             return ["scancel", f"--signal={change.signal}", *(["--batch"] if change.is_batch else []), key]
-        case Deed.CANCEL:
+        case ChangeKind.CANCEL:
             return ["scancel", key]
-        case Deed.CANCEL_WAITING:
+        case ChangeKind.CANCEL_WAITING:
             return ["scancel", "--state=PENDING", key]
-        case Deed.HOLD:
+        case ChangeKind.HOLD:
             return ["scontrol", "uhold", key]
-        case Deed.REQUEUE_HELD:
+        case ChangeKind.REQUEUE_HELD:
             return ["scontrol", "requeuehold", key]
-        case Deed.RELEASE:
+        case ChangeKind.RELEASE:
             return ["scontrol", "release", key]
-        case Deed.REBOOT:
+        case ChangeKind.REBOOT:
             return ["scontrol", "reboot", "ASAP", f"reason={change.text}", str(change.node)]
-        case Deed.DRAIN | Deed.RESUME | Deed.MARK:
+        case ChangeKind.DRAIN | ChangeKind.RESUME | ChangeKind.MARK:
             return ["scontrol", "update", f"nodename={change.node}", *_values(change)]
     return ["scontrol", "update", f"jobid={key}", *_values(change)]
 
 
 def _values(change: Change) -> list[str]:
-    match change.deed:
-        case Deed.NOTE:
+    match change.kind:
+        case ChangeKind.NOTE:
             return [f"admincomment={change.text}"]
-        case Deed.START:
+        case ChangeKind.START:
             return [f"starttime=now{f'+{change.after_s}' if change.after_s else ''}"]
-        case Deed.PRIORITY:
+        case ChangeKind.PRIORITY:
             return [f"priority={change.priority}"]
-        case Deed.EXCLUDE:
+        case ChangeKind.EXCLUDE:
             return [f"excnodelist={','.join(change.nodes)}"]
-        case Deed.RESIZE:
+        case ChangeKind.RESIZE:
             return [f"numnodes={change.low}-{change.high}", *([f"numcpus={change.cpus}"] if change.cpus else [])]
-        case Deed.WAIT_FOR:
+        case ChangeKind.WAIT_FOR:
             return [f"dependency={change.text}"]
-        case Deed.DRAIN:
+        case ChangeKind.DRAIN:
             return ["state=drain", f"reason={change.text}"]
-        case Deed.RESUME:  # with a blank: versions before 25 keep a reason beyond `resume`, and refuse an empty one
+        case (
+            ChangeKind.RESUME
+        ):  # with a blank: versions before 25 keep a reason beyond `resume`, and refuse an empty one
             return ["state=resume", "reason= "]
-        case Deed.MARK:
+        case ChangeKind.MARK:
             return ["state=fail", f"reason={change.repair}"]
-    raise ValueError(f"{change.deed} sets no value")
+    raise ValueError(f"{change.kind} sets no value")

@@ -15,7 +15,7 @@ from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.privileged import allowed
 from rekindle.slurm_agent.privileged.allowed import Allowed, Counted, Kind, Mode
 from rekindle.slurm_agent.privileged.caps import HELD, SUBMITTED, Caps
-from rekindle.slurm_agent.privileged.changes import COUNTED, VERBS, Change, Deed, command
+from rekindle.slurm_agent.privileged.changes import COUNTED, VERBS, Change, ChangeKind, command
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, HELD_BY_ADMIN, Job
 from rekindle.slurm_agent.reading.nodes import Node
@@ -87,10 +87,10 @@ class Gate:
 
     def make(self, change: Change) -> None:
         """Raises: BarredHere and other SlurmError."""
-        found, verbs = self._allowed(), VERBS[change.deed]
+        found, verbs = self._allowed(), VERBS[change.kind]
         if change.node is not None:
             self._check_node(change, self._node(change.node))
-            key, gives_back = "", self._is_leaving and change.deed is Deed.RESUME
+            key, gives_back = "", self._is_leaving and change.kind is ChangeKind.RESUME
             about: Mapping[Kind, str] = {Kind.NODES: change.node}
         else:
             assert change.job is not None, "changes.NEEDED"  # noqa: S101
@@ -101,7 +101,7 @@ class Gate:
             about = subject.about
             gives_back = self._gives_back(change, subject.job)
             self._check_job(change, subject, gives_back=gives_back)
-            if change.deed is Deed.REQUEUE_HELD:
+            if change.kind is ChangeKind.REQUEUE_HELD:
                 verbs = frozenset({Verb.REQUEUE if subject.job.state in ENDED else Verb.HOLD})
         if not gives_back:
             self._judge(found, verbs, about)
@@ -109,7 +109,7 @@ class Gate:
             raise BarredHere("observe: nothing is changed", Barred.OBSERVED)
         self._count(found, change, gives_back=gives_back)
         self._runner.change(command(change, key))
-        if change.deed is Deed.RELEASE and change.job is not None:  # who holds it from now on, we do not
+        if change.kind is ChangeKind.RELEASE and change.job is not None:  # who holds it from now on, we do not
             job = change.job
             self._countable(lambda: self._caps.note(job, ""))
 
@@ -140,9 +140,9 @@ class Gate:
 
     def _gives_back(self, change: Change, job: Job) -> bool:
         """What was held or submitted here is given back, whatever the file says by now."""
-        if change.deed is Deed.RELEASE:
+        if change.kind is ChangeKind.RELEASE:
             return self._is_leaving or self._noted(job.job) == HELD
-        return change.deed in (Deed.CANCEL, Deed.CANCEL_WAITING) and never_ran_as(job) is not None
+        return change.kind in (ChangeKind.CANCEL, ChangeKind.CANCEL_WAITING) and never_ran_as(job) is not None
 
     def _noted(self, job: int) -> str:
         return self._countable(lambda: self._caps.noted(job))
@@ -160,10 +160,10 @@ class Gate:
 
     def _count(self, found: Allowed, change: Change, *, gives_back: bool) -> None:
         """Before the command: a release of what was submitted here was counted as that."""
-        job, counted = change.job or 0, COUNTED.get(change.deed)
-        if change.deed in (Deed.HOLD, Deed.REQUEUE_HELD):
+        job, counted = change.job or 0, COUNTED.get(change.kind)
+        if change.kind in (ChangeKind.HOLD, ChangeKind.REQUEUE_HELD):
             self._countable(lambda: self._caps.note(job, HELD))
-        if change.deed is Deed.RELEASE and self._noted(job) == SUBMITTED:
+        if change.kind is ChangeKind.RELEASE and self._noted(job) == SUBMITTED:
             counted = None
         if counted is not None and not gives_back:
             self._capped(found, counted)
@@ -199,9 +199,13 @@ class Gate:
 
     def _check_job(self, change: Change, subject: Subject, *, gives_back: bool) -> None:
         number = subject.job.job
-        if subject.is_out and not gives_back and change.deed is not Deed.RELEASE:
+        if subject.is_out and not gives_back and change.kind is not ChangeKind.RELEASE:
             raise SlurmRefused(f"job {number} was taken out of Rekindle's protection")
-        if change.deed is Deed.RELEASE and subject.job.is_held and self._reads.why_waiting(number) == HELD_BY_ADMIN:
+        if (
+            change.kind is ChangeKind.RELEASE
+            and subject.job.is_held
+            and self._reads.why_waiting(number) == HELD_BY_ADMIN
+        ):
             raise SlurmRefused(f"job {number} is held by an administrator")
         if change.for_job is not None:
             other = self._subject(change.for_job)
@@ -226,13 +230,13 @@ class Gate:
                 StateMeaning.DOWN,
             },
         )
-        if change.deed is Deed.RESUME and not is_ours(node.reason):
+        if change.kind is ChangeKind.RESUME and not is_ours(node.reason):
             raise SlurmRefused(f"{name} was not taken out by us: {node.reason or 'no reason given'}")
-        if change.deed is not Deed.RESUME and held_by(node.state, node.flags, node.reason) is not None:
+        if change.kind is not ChangeKind.RESUME and held_by(node.state, node.flags, node.reason) is not None:
             raise SlurmRefused(f"{name} was taken out by someone else: {node.reason}")
-        if change.deed is Deed.MARK and not (is_out and is_ours(node.reason)):
+        if change.kind is ChangeKind.MARK and not (is_out and is_ours(node.reason)):
             raise SlurmRefused(f"{name} is not drained by us")
-        if change.deed is Deed.MARK and self._reads.jobs_on(name):
+        if change.kind is ChangeKind.MARK and self._reads.jobs_on(name):
             raise SlurmRefused(f"jobs are on {name}")
 
 

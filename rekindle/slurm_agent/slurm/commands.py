@@ -49,7 +49,7 @@ from rekindle.slurm_agent.copies.spec import (
 )
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
-from rekindle.slurm_agent.privileged.changes import Change, Deed
+from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
@@ -246,7 +246,7 @@ class Commands:
             if not noted or comment.parse(noted) is not None:
                 before = _priority_of(shown) or _noted_priority(noted) if (did or order.verb) is Verb.HOLD else None
                 noted = comment.text_of(noting(asked, order, did or order.verb, before))
-                self._job_change(Deed.NOTE, slurm_job, text=noted)
+                self._job_change(ChangeKind.NOTE, slurm_job, text=noted)
         except SlurmError as err:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
 
@@ -254,11 +254,11 @@ class Commands:
         """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
         shell that passes it on."""
         is_batch = self._is_for_the_shell(_job(slurm_job), signal)
-        self._job_change(Deed.SIGNAL, slurm_job, signal=signal, is_batch=is_batch)
+        self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal, is_batch=is_batch)
 
     def signal_steps(self, slurm_job: int, signal: Signal) -> None:
         """Never to the batch shell."""
-        self._job_change(Deed.SIGNAL, slurm_job, signal=signal)
+        self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal)
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
@@ -271,8 +271,8 @@ class Commands:
             return False
         return facts.warned_batch and signal.value in facts.traps
 
-    def _job_change(self, deed: Deed, slurm_job: int, **how: Any) -> None:
-        self._gate.make(Change(deed=deed, job=_job(slurm_job), **how))
+    def _job_change(self, kind: ChangeKind, slurm_job: int, **how: Any) -> None:
+        self._gate.make(Change(kind=kind, job=_job(slurm_job), **how))
 
     def check(self, order: Order) -> None:
         self._gate.check(order)
@@ -281,17 +281,17 @@ class Commands:
         return self._gate.problems()
 
     def cancel(self, slurm_job: int) -> None:
-        self._job_change(Deed.CANCEL, slurm_job)
+        self._job_change(ChangeKind.CANCEL, slurm_job)
 
     def hold(self, slurm_job: int) -> None:
-        self._job_change(Deed.HOLD, slurm_job)
+        self._job_change(ChangeKind.HOLD, slurm_job)
 
     def requeue_hold(self, slurm_job: int) -> None:
-        self._job_change(Deed.REQUEUE_HELD, slurm_job)
+        self._job_change(ChangeKind.REQUEUE_HELD, slurm_job)
 
     def release(self, slurm_job: int) -> None:
         self._deliver(_job(slurm_job))
-        self._job_change(Deed.RELEASE, slurm_job)
+        self._job_change(ChangeKind.RELEASE, slurm_job)
 
     def restore_priority(self, slurm_job: int) -> str:
         """A job that is released gets a new one: an administrator's is given again. One that age and fairshare explain
@@ -305,30 +305,30 @@ class Commands:
         if moves is None or abs(before - now) <= moves:
             return f"; its priority was {before} and is {now}"
         try:
-            self._job_change(Deed.PRIORITY, slurm_job, priority=before)
+            self._job_change(ChangeKind.PRIORITY, slurm_job, priority=before)
         except SlurmError as err:
             return f"; its priority was {before} and is {now}: {err}"
         return f"; its priority is {before} again"
 
     def release_unprotected(self, slurm_job: int) -> None:
-        self._job_change(Deed.RELEASE, slurm_job)
+        self._job_change(ChangeKind.RELEASE, slurm_job)
 
     def cancel_copy(self, slurm_job: int) -> None:
         job = self._reads.job(_job(slurm_job))
         if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
-            self._job_change(Deed.CANCEL_WAITING, slurm_job)
+            self._job_change(ChangeKind.CANCEL_WAITING, slurm_job)
 
     def start_now(self, slurm_job: int) -> None:
         """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
         fail it (seen on 24.11: "Job credential revoked")."""
         job = self._reads.job(_job(slurm_job))
         is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
-        self._job_change(Deed.START, slurm_job, after_s=_SETTLES.seconds if is_fresh else 0)
+        self._job_change(ChangeKind.START, slurm_job, after_s=_SETTLES.seconds if is_fresh else 0)
 
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
         names = [_node(name) for name in nodes]
         gone = self._gone(names)
-        self._job_change(Deed.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name not in gone))
+        self._job_change(ChangeKind.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name not in gone))
 
     def _known(self, slurm_job: int) -> Job:
         """Raises: UnknownJob."""
@@ -351,7 +351,7 @@ class Commands:
             raise SlurmRefused(f"{low} to {high} is no number of nodes")
         job = self._known(slurm_job)
         cpus = cpus_for(self._reads.detail(job), low)
-        self._job_change(Deed.RESIZE, slurm_job, low=low, high=high, cpus=cpus)
+        self._job_change(ChangeKind.RESIZE, slurm_job, low=low, high=high, cpus=cpus)
 
     def _gone(self, names: Collection[str]) -> frozenset[str]:
         """Those that are nodes no more, replaced or removed: Slurm refuses a list with one of them in it."""
@@ -442,8 +442,10 @@ class Commands:
                 left.append(job.job)
                 continue
             if was_killed:
-                self._job_change(Deed.REQUEUE_HELD, job.job)  # else it would be canceled again before it is changed
-            self._job_change(Deed.WAIT_FOR, job.job, text=expression, for_job=new_job, of_others=others)
+                self._job_change(
+                    ChangeKind.REQUEUE_HELD, job.job
+                )  # else it would be canceled again before it is changed
+            self._job_change(ChangeKind.WAIT_FOR, job.job, text=expression, for_job=new_job, of_others=others)
             if was_killed:
                 self.release_unprotected(job.job)
             changed.append(job.job)
@@ -461,16 +463,16 @@ class Commands:
     # ---- nodes
 
     def drain(self, node: str, reason: str) -> None:
-        self._gate.make(Change(deed=Deed.DRAIN, node=_node(node), text=_reason(reason)))
+        self._gate.make(Change(kind=ChangeKind.DRAIN, node=_node(node), text=_reason(reason)))
 
     def resume(self, node: str) -> None:
-        self._gate.make(Change(deed=Deed.RESUME, node=_node(node)))
+        self._gate.make(Change(kind=ChangeKind.RESUME, node=_node(node)))
 
     def mark(self, node: str, repair: Repair) -> None:
-        self._gate.make(Change(deed=Deed.MARK, node=_node(node), repair=repair))
+        self._gate.make(Change(kind=ChangeKind.MARK, node=_node(node), repair=repair))
 
     def reboot(self, node: str, reason: str) -> None:
-        self._gate.make(Change(deed=Deed.REBOOT, node=_node(node), text=_reason(reason)))
+        self._gate.make(Change(kind=ChangeKind.REBOOT, node=_node(node), text=_reason(reason)))
 
 
 def _priority_of(shown: Mapping[str, str]) -> int | None:
