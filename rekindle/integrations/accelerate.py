@@ -102,7 +102,8 @@ class Rekindle(MonitorDriver):
         before = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False  # it would ignore `path`
         try:
-            engine = getattr(self._accelerator.deepspeed_engine_wrapped, "engine", None)
+            # An Accelerator has it with DeepSpeed alone.
+            engine = getattr(getattr(self._accelerator, "deepspeed_engine_wrapped", None), "engine", None)
             with self._sharded(), kept_writes(engine, self._together):
                 self._accelerator.save_state(os.fspath(path))
         finally:

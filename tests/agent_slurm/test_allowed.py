@@ -132,6 +132,18 @@ def test_what_cannot_be_counted_is_not_done(head: Head, tmp_path: Path) -> None:
     assert head.fake.calls() == []
 
 
+def test_what_is_done_while_the_disk_takes_nothing_is_counted_too(tmp_path: Path) -> None:
+    path = tmp_path / "disk" / "caps.json"
+    caps, limits = Caps(path), {Counted.DRAINED: (2, 3)}
+    for _ in range(2):
+        assert not caps.over(Counted.DRAINED, limits)
+        caps.count(Counted.DRAINED)
+    assert caps.over(Counted.DRAINED, limits)
+    path.parent.mkdir()
+    caps.note(7, "held")
+    assert Caps(path).over(Counted.DRAINED, limits), "written as soon as it can be"
+
+
 def gated(head: Head, folder: Path, text: str = "[allow]\nverbs = *\n", *, is_leaving: bool = False) -> Gate:
     return Gate(
         runner=head.reads._runner,

@@ -181,6 +181,7 @@ def test_the_training_role_has_what_the_monitor_calls_and_nothing_else() -> None
         for path in (ROOT / "rekindle" / "monitor").rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr in names
+        if not (isinstance(node.value, ast.Name) and node.value.id == "socket")  # its create_connection
     }
     called = {"s3:GetObject" if name == "s3:HeadObject" else name for name in called}  # S3 has no action of that name
     granted = {action for statement in statements(policy("training-role")) for action in statement["Action"]}

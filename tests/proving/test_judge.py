@@ -63,6 +63,12 @@ THREE_DIE = Story(
     length_s=7200.0,
     policy={"budgets": {"max_repairs_per_day": 1}},
 )
+NO_CAPACITY = Story(
+    seed=1,
+    runs=(Run(troubles=(CRASH,), refusals=99),),
+    length_s=7200.0,
+    policy={"resubmission": {"capacity_limit_s": 900}},
+)
 
 
 @dataclass(frozen=True)
@@ -152,6 +158,7 @@ CASES = (
         broken.a_pause_is_not_read,
         story(CRASH, actions=(PersonAction(what="pause", when="start", delay_s=400.0),)),
     ),
+    Case("waited_on", broken.capacity_is_waited_for_without_end, NO_CAPACITY),
     Case("service_defect", broken.a_defect_in_reading_the_job, story(CRASH)),
 )
 

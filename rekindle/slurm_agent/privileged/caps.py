@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +26,13 @@ SUBMITTED: Final = "submitted"
 
 class Caps:
     """For one thread. Each change is written down before it is made: a crash in between counts too much, never too
-    little. Raises OSError where the file cannot be read or written, and ValueError where it is not ours."""
+    little. While the disk takes nothing, what is done is counted in memory, as the agent's orders are. Raises OSError
+    where the file cannot be read, and ValueError where it is not ours."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path = path
         self._now = now
+        self._unwritten: tuple[dict[str, list[float]], dict[str, tuple[str, float]]] | None = None
 
     def over(self, counted: Counted, caps: Mapping[Counted, tuple[int, int]]) -> str:
         """Which cap one more would exceed; "" for none. What is dated later than now, by a clock set back, counts."""
@@ -56,6 +59,8 @@ class Caps:
         return self._read()[1].get(str(job), ("", 0.0))[0]
 
     def _read(self) -> tuple[dict[str, list[float]], dict[str, tuple[str, float]]]:
+        if self._unwritten is not None:
+            return self._unwritten
         try:
             with self._path.open("rb") as file:
                 raw = file.read(MAX_BYTES)
@@ -73,11 +78,14 @@ class Caps:
         now = self._now()
         kept = {
             "changes": {name: [at for at in times if at > now - DAY_S] for name, times in changes.items()},
-            "jobs": dict([(job, one) for job, one in jobs.items() if one[1] > now - KEPT_S][-MAX_KEPT:]),
+            "jobs": dict([(job, noted) for job, noted in jobs.items() if noted[1] > now - KEPT_S][-MAX_KEPT:]),
         }
         beside = self._path.with_suffix(".new")
-        with beside.open("w") as file:
-            json.dump(kept, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self._path)
+        self._unwritten = dict(changes), dict(jobs)
+        with suppress(OSError):
+            with beside.open("w") as file:
+                json.dump(kept, file)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._path)
+            self._unwritten = None

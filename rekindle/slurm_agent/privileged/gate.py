@@ -61,6 +61,7 @@ class Gate:
         self._path = path
         self._is_hyperpod = is_hyperpod
         self._is_leaving = is_leaving
+        self._read_for_order: Subject | None = None  # the job of the order under way, as its check has read it
 
     def problems(self) -> tuple[str, ...]:
         """What people are told of the file, one line each."""
@@ -71,12 +72,14 @@ class Gate:
         return _observes(self._allowed())
 
     def check(self, order: Order) -> None:
-        """Before the first command of an order. Raises: BarredHere; SlurmError."""
+        """Before the first command of an order, whose changes are judged by what is read here: but a release, they read
+        nothing again. Raises: BarredHere; SlurmError."""
+        self._read_for_order = None
         if order.verb is Verb.READ:
             return
         about: Mapping[Kind, str] = {Kind.NODES: order.node} if order.node is not None else {}
         if order.slurm_job is not None and order.node is None:
-            subject = self._subject(order.slurm_job)
+            subject = self._read_for_order = self._subject(order.slurm_job)
             about = subject.about if subject is not None else {}
         found = self._allowed()
         self._judge(found, frozenset({order.verb}), about)
@@ -94,7 +97,9 @@ class Gate:
             about: Mapping[Kind, str] = {Kind.NODES: change.node}
         else:
             assert change.job is not None, "changes.NEEDED"  # noqa: S101
-            subject = self._subject(change.job, change.policy)
+            subject = self._read_for_order
+            if subject is None or subject.job.job != change.job or change.kind is ChangeKind.RELEASE:
+                subject = self._subject(change.job, change.policy)
             if subject is None:
                 raise UnknownJob(f"slurmctld does not know job {change.job}")
             key = subject.job.step_key if subject.job.is_array_task and not subject.job.is_lump else str(change.job)
