@@ -23,8 +23,8 @@ from typing import Final
 from infra.sources import SERVICE, SERVICE_FILES, copy_package, copy_service, is_checkout
 
 LICENSE: Final = "Apache-2.0"
-# Every training image and head node carries it: 0.87 MB in November 2026.
-MAX_WHEEL_BYTES: Final = 1_000_000
+# Every training image and head node carries it: 1.03 MB in November 2026.
+MAX_WHEEL_BYTES: Final = 1_100_000
 _SDIST: Final = "from setuptools import build_meta; import sys; print(build_meta.build_sdist(sys.argv[1]))"
 # In an environment that holds nothing but the wheels: what each prints on its first line, in part.
 SMOKE: Final[tuple[tuple[tuple[str, ...], str], ...]] = (

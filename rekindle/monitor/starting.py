@@ -304,7 +304,8 @@ def _loss_kind(given: str) -> LossKind:
     try:
         return LossKind(given)
     except ValueError:
-        logger.warning("Rekindle's monitor knows no loss kind %r; it goes by the rows: %s", given, ", ".join(LossKind))
+        said = repr(given) if type(given) is str else f"of {type(given).__name__}"  # another's repr may raise
+        logger.warning("Rekindle's monitor knows no loss kind %s; it goes by the rows: %s", said, ", ".join(LossKind))
         return LossKind.AUTO
 
 
