@@ -81,7 +81,7 @@ def start_in(
         mailbox=mailbox,
         job_id=job_id,
         attempt=attempt,
-        ranks=ranks or Ranks(),
+        ranks=Ranks() if ranks is None else ranks,
         save=save,
         signals=signals,
         loss_kind=loss_kind,
@@ -301,12 +301,12 @@ def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange |
 
 
 def _loss_kind(given: str) -> LossKind:
-    try:
-        return LossKind(given)
-    except ValueError:
-        said = repr(given) if type(given) is str else f"of {type(given).__name__}"  # another's repr may raise
-        logger.warning("Rekindle's monitor knows no loss kind %s; it goes by the rows: %s", said, ", ".join(LossKind))
-        return LossKind.AUTO
+    kind = next((kind for kind in LossKind if type(given) in (str, LossKind) and kind == given), None)
+    if kind is not None:
+        return kind
+    said = repr(given) if type(given) is str else f"of {type(given).__name__}"  # another's repr may raise
+    logger.warning("Rekindle's monitor knows no loss kind %s; it goes by the rows: %s", said, ", ".join(LossKind))
+    return LossKind.AUTO
 
 
 def _silent(launch: _Launch, resume: ResumePlan | None, env: Mapping[str, str]) -> Monitor:
