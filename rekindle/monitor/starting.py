@@ -76,12 +76,15 @@ def start_in(
 
     Raises: NotWatched where `required` and the monitor would be silent; otherwise nothing.
     """
+    if ranks is not None and not isinstance(ranks, Ranks):
+        logger.warning("Rekindle's monitor takes no %s for ranks=; it goes by the launcher's", type(ranks).__name__)
+        ranks = None
     launch = _Launch(
         env=env,
         mailbox=mailbox,
         job_id=job_id,
         attempt=attempt,
-        ranks=Ranks() if ranks is None else ranks,
+        ranks=ranks or Ranks(),
         save=save,
         signals=signals,
         loss_kind=loss_kind,
@@ -314,7 +317,9 @@ def _silent(launch: _Launch, resume: ResumePlan | None, env: Mapping[str, str]) 
     try:
         resume = _resume_plan(env) if resume is None else resume
         return Monitor(resume, local_path(resume.uri, launch.upload))
-    except Exception as err:
+    except BaseException as err:
+        if must_pass(err):
+            raise
         logger.warning("Rekindle's monitor cannot tell where the checkpoint lies on this machine: %r", err)
         return Monitor(resume or ResumePlan())
 
