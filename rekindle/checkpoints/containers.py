@@ -61,10 +61,8 @@ def problem_of(folder: Folder, path: str) -> FileProblem | None:
 
 def _json(folder: Folder, path: str, size: int) -> FileProblem | None:
     """Only its two ends are looked at: it may be long, and of any kind of JSON."""
-    head, tail = (
-        folder.read(path, 0, _JSON_END_BYTES),
-        folder.read(path, max(size - _JSON_END_BYTES, 0), _JSON_END_BYTES),
-    )
+    head = folder.read(path, 0, _JSON_END_BYTES)
+    tail = folder.read(path, max(size - _JSON_END_BYTES, 0), _JSON_END_BYTES)
     opened, closed = (head or b"").strip()[:1], (tail or b"").strip()[-1:]
     is_closed = {b"{": b"}", b"[": b"]", b'"': b'"'}.get(opened, closed) == closed
     return None if is_closed else FileProblem(f"{path} is cut short")

@@ -61,11 +61,11 @@ def ras_of(status: object) -> RasAnswer:
     given = [comm for comm in comms if isinstance(comm, Mapping) and _whole(comm.get("size"))]
     largest = _only_largest([comm["size"] for comm in given])
     rows = [(comm, row) for comm in given for name in ("ranks", "missing_ranks") for row in _rows(comm.get(name))]
-    of_run = {_place(row): row["rank"] for comm, row in rows if comm["size"] == largest}
+    of_run = {_device_of(row): row["rank"] for comm, row in rows if comm["size"] == largest}
     found: list[RasSuspect] = []
     for comm in given:
         for row, state, text in _exceptions(comm):
-            own = _place(row) if comm["size"] != largest and None not in _place(row) else None
+            own = _device_of(row) if comm["size"] != largest and None not in _device_of(row) else None
             rank = of_run.get(own) if own is not None else None
             is_known = comm["size"] == largest or rank is not None
             size = largest if is_known else comm["size"]
@@ -81,7 +81,7 @@ def _only_largest(sizes: list[int]) -> int:
     return largest if sizes.count(largest) == 1 else 0
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _device_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What is the same of one rank in all communicators."""
     values = (row.get("host"), row.get("pid"), row.get("nvml_dev"))
     return tuple(value if isinstance(value, str | int) else None for value in values)
@@ -217,9 +217,10 @@ def _suspect(state: RasState, rank: int, size: int, host: object, text: str, *, 
 def _first(found: list[RasSuspect]) -> tuple[RasSuspect, ...]:
     """Each rank once in a state, the worst and those of the largest communicator first."""
     found.sort(key=lambda suspect: (list(RasState).index(suspect.state), -suspect.size, suspect.rank))
-    return tuple({(suspect.state, suspect.size, suspect.rank): suspect for suspect in reversed(found)}.values())[::-1][
-        :MAX_SUSPECTS
-    ]
+    first: dict[tuple[RasState, int, int], RasSuspect] = {}
+    for suspect in found:
+        first.setdefault((suspect.state, suspect.size, suspect.rank), suspect)
+    return tuple(first.values())[:MAX_SUSPECTS]
 
 
 def _rows(rows: object) -> list[Mapping[str, Any]]:

@@ -304,10 +304,10 @@ def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange |
 
 
 def _loss_kind(given: str) -> LossKind:
-    kind = next((kind for kind in LossKind if type(given) in (str, LossKind) and kind == given), None)
-    if kind is not None:
-        return kind
-    said = repr(given) if type(given) is str else f"of {type(given).__name__}"  # another's repr may raise
+    is_text = type(given) in (str, LossKind)  # of anything else a comparison or its repr may raise
+    if is_text and given in {*LossKind}:
+        return LossKind(given)
+    said = repr(given) if is_text else f"of {type(given).__name__}"
     logger.warning("Rekindle's monitor knows no loss kind %s; it goes by the rows: %s", said, ", ".join(LossKind))
     return LossKind.AUTO
 

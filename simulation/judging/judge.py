@@ -437,7 +437,7 @@ class Judge(Watcher):
     def _goes_on_by_itself(self, run: TrueRun) -> bool:
         """The next link of its chain trains, as the head node shows."""
         head_is_late = self.world.source_faults.head_is_away() or self.world.source_faults.head_late() > timedelta(0)
-        return not head_is_late and any(one.is_link and one.trains_since is not None for one in run.live)
+        return not head_is_late and any(attempt.is_link and attempt.trains_since is not None for attempt in run.live)
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
@@ -626,7 +626,8 @@ class Judge(Watcher):
         self._unconfirmed.clear()
 
     def _judge_what_waits(self, run: TrueRun) -> None:
-        cluster, has_completed = self.world.cluster, any(one.is_ours and one.is_done for one in run.attempts.values())
+        cluster = self.world.cluster
+        has_completed = any(attempt.is_ours and attempt.is_done for attempt in run.attempts.values())
         waits = cluster.waits_in_vain(run) if cluster is not None and run.is_finished and has_completed else []
         for job in waits:
             if not job.dependency.startswith("afterok"):  # what waits for a failure is not wanted any more

@@ -42,10 +42,8 @@ def launch_instructions(job: SimJob, run: TrueRun, objects: MemoryObjects) -> La
     """The launch instructions of the job's present start."""
     env = {"SLURM_JOB_ID": str(job.slurm_job), ENV_CLUSTER: job.base.cluster, **job.environment}
     if ENV_SLURM_ATTEMPT in env:
-        env |= {
-            ENV_SUBMITTED_ON: "head",
-            "SLURM_SUBMIT_HOST": job.submitted_on,
-        }  # as the agent's `copies.spec.submit` and sbatch
+        # As the agent's `copies.spec.submit` and sbatch.
+        env |= {ENV_SUBMITTED_ON: "head", "SLURM_SUBMIT_HOST": job.submitted_on}
     if job.restart:
         env["SLURM_RESTART_COUNT"] = str(job.restart)
     if job.job_id is not None:

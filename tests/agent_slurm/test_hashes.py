@@ -1,4 +1,4 @@
-"""Secrets are compared by a keyed hash: the key stays on the head node, and what is published tells nobody a value."""
+"""Secrets are compared by a keyed hash: its key stays on the head node, and no value can be told by a hash alone."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_a_folder_is_judged_by_what_lies_in_it(name: str, is_copied: bool, tmp_p
 def old_torch(state: dict[str, object], numbers: bytes = b"") -> bytes:
     """As torch before 1.6 wrote it, without tensors."""
     pickled = (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}, state, [])
-    return b"".join(pickle.dumps(one, protocol=2) for one in pickled) + numbers
+    return b"".join(pickle.dumps(value, protocol=2) for value in pickled) + numbers
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_a_run_started_by_hand_between_the_look_and_the_submission_is_found_in_t
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (AttemptStatus.COMPLETED, "verify.completed_unseen"),  # nobody saw a step of it
+        (AttemptStatus.COMPLETED, "verify.completed_unseen"),  # no step of it was seen
         (AttemptStatus.STOPPED, "verify.owner_stopped"),
         (AttemptStatus.FAILED, ""),
     ],

@@ -169,4 +169,4 @@ def test_one_acts_through_every_step_of_the_others_life(heads: tuple[HeadNode, H
     said(second.do(0, "uninstall", "--yes"), 0, f"done     release job {held}", "removed")
     lab.wait(lambda: lab.job_state(held) == "RUNNING", "the job to be let go")
     lab.wait(lambda: not [state for state in lab.node_states().values() if state.startswith("drain")], "the nodes")
-    assert not one.has(lease_key(CLUSTER)), "whoever installs again need not wait"
+    assert not one.has(lease_key(CLUSTER)), "the next installation need not wait"

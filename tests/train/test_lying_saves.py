@@ -21,7 +21,7 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from rekindle.protocol.mailbox import SaveKind
-from tests.monitor.saving.lying_saves import Layout, Part, played, saves_of, stopped
+from tests.monitor.saving.lying_saves import Layout, Part, played, wrongly_stopped
 
 SHAPE = (16, 64)
 _lock = threading.Lock()
@@ -241,8 +241,4 @@ def test_what_is_vouched_for_can_be_resumed_from(
 def test_so_can_what_a_run_saves_that_ends_by_sigterm(
     name: str, world: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = {
-        save: stopped(tmp_path / str(number), LAYOUTS[name], world, save, monkeypatch)
-        for number, save in enumerate(saves_of(LAYOUTS[name], world))
-    }
-    assert {save: what for save, what in wrong.items() if what} == {}
+    assert wrongly_stopped(tmp_path, LAYOUTS[name], world, monkeypatch) == {}

@@ -41,9 +41,9 @@ def lived_at_once(one: Lived, other: Lived) -> bool:
 def shared(lived: Mapping[str, Lived]) -> frozenset[str]:
     """Of earlier Jobs those that lived at once with another of them."""
     return frozenset(
-        name
-        for name, one in lived.items()
-        if any(lived_at_once(one, other) for others, other in lived.items() if others != name)
+        job_id
+        for job_id, life in lived.items()
+        if any(lived_at_once(life, other) for other_id, other in lived.items() if other_id != job_id)
     )
 
 

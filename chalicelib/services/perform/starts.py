@@ -180,14 +180,15 @@ class AttemptStarter:
         unasked = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
         if unasked is None:
             return None
-        if self.registry.job_of_attempt(unasked) is None and self._is_sibling(unasked, job, action):
+        owner = self.registry.job_of_attempt(unasked)
+        if owner is None and self._is_sibling(unasked, job, action):
             detail = f"{unasked} lives"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
-        owner = self.registry.job_of_attempt(unasked)
-        if owner is not None and owner != job.job_id and self._has_ended(unasked, job):
-            return None  # an earlier link of the run's chain, which has sent heartbeats until a moment ago
-        if owner is not None and owner != job.job_id and self._lived_beside(owner, incident):
-            return _shared(unasked, job)
+        if owner is not None and owner != job.job_id:
+            if self._has_ended(unasked, job):
+                return None  # an earlier link of the run's chain, which has sent heartbeats until a moment ago
+            if self._lived_beside(owner, incident):
+                return _shared(unasked, job)
         detail = f"{unasked}, which no list of attempts shows, sends heartbeats from the same mailbox"
         return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail)
 

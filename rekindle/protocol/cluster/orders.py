@@ -86,7 +86,7 @@ class Order(Message):
     `attempt` is the attempt it is about; an order about a start that is over is refused as stale (but for CANCEL, HOLD
     and REQUEUE of the one whose state already is the wanted one, which answer ALREADY). For SUBMIT and REQUEUE,
     `new_attempt` is the name of the start to come, `environment` what it is given (SUBMIT only: a requeued job keeps
-    the environment of its submission), `spec` the sha256 of what to submit. `exclude` are nodes that it must not get.
+    the environment of its submission), `spec` the name of what to submit. `exclude` are nodes that it must not get.
     `nodes_min` to `nodes_max` is how many it takes: for SHRINK, and for a start of a Job that was made smaller before.
     `repoint_others`: jobs of other users that wait for the old start are made to wait for the new one, too.
     `instance_id` is the machine that an order about a node means: HyperPod gives its replacement the same name.

@@ -92,7 +92,7 @@ class Specs(Protocol):
     """What is needed to submit a job again, by its name."""
 
     def get(self, name: str) -> JobSpec:
-        """Raises: OrderNotReady while S3 is away, LookupError where there is none that can be used."""
+        """Raises: LookupError where there is none that can be used."""
         ...
 
     def check(self, order: Order) -> None:

@@ -81,6 +81,11 @@ class Allowed:
     caps: Mapping[Counted, tuple[int, int]] = field(default_factory=lambda: DEFAULT_CAPS)
     problem: str = ""
 
+    @property
+    def observes(self) -> bool:
+        """Nothing is changed."""
+        return self.mode is Mode.OBSERVE
+
     def refusal(self, verbs: frozenset[Verb], about: Mapping[Kind, str], *, is_hyperpod: bool) -> str:
         """Why none of the verbs may be used on what is described so; "" where one may."""
         if self.problem:

@@ -145,9 +145,8 @@ def _values(change: Change) -> list[str]:
             return [f"dependency={change.text}"]
         case ChangeKind.DRAIN:
             return ["state=drain", f"reason={change.text}"]
-        case (
-            ChangeKind.RESUME
-        ):  # with a blank: versions before 25 keep a reason beyond `resume`, and refuse an empty one
+        case ChangeKind.RESUME:
+            # With a blank: versions before 25 keep a reason beyond `resume`, and refuse an empty one.
             return ["state=resume", "reason= "]
         case ChangeKind.MARK:
             return ["state=fail", f"reason={change.repair}"]

@@ -1,5 +1,5 @@
 """The one way to change anything on the cluster: each change is judged by what the administrator allows now, by the
-caps, and by what Slurm shows of the job or node at this moment, whoever asks for it."""
+caps, and by what Slurm shows of the job or node at this moment, for every caller alike."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rekindle.slurm_agent.base.ports import BarredHere, SlurmRefused, UnknownJob
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.privileged import allowed
-from rekindle.slurm_agent.privileged.allowed import Allowed, Counted, Kind, Mode
+from rekindle.slurm_agent.privileged.allowed import Allowed, Counted, Kind
 from rekindle.slurm_agent.privileged.caps import HELD, SUBMITTED, Caps
 from rekindle.slurm_agent.privileged.changes import COUNTED, VERBS, Change, ChangeKind, command
 from rekindle.slurm_agent.reading import comment, text
@@ -61,31 +61,28 @@ class Gate:
         self._path = path
         self._is_hyperpod = is_hyperpod
         self._is_leaving = is_leaving
-        self._read_for_order: Subject | None = None  # the job of the order under way, as its check has read it
 
     def problems(self) -> tuple[str, ...]:
         """What people are told of the file, one line each."""
         found = self._allowed()
-        return (found.problem,) if found.problem else ("observe: orders are not carried out",) * _observes(found)
+        return (found.problem,) if found.problem else ("observe: orders are not carried out",) * found.observes
 
     def observes(self) -> bool:
-        return _observes(self._allowed())
+        return self._allowed().observes
 
     def check(self, order: Order) -> None:
-        """Before the first command of an order, whose changes are judged by what is read here: but a release, they read
-        nothing again. Raises: BarredHere; SlurmError."""
-        self._read_for_order = None
+        """Before the first command of an order. Raises: BarredHere; SlurmError."""
         if order.verb is Verb.READ:
             return
         about: Mapping[Kind, str] = {Kind.NODES: order.node} if order.node is not None else {}
         if order.slurm_job is not None and order.node is None:
-            subject = self._read_for_order = self._subject(order.slurm_job)
+            subject = self._subject(order.slurm_job)
             about = subject.about if subject is not None else {}
         found = self._allowed()
         self._judge(found, frozenset({order.verb}), about)
         if (counted := _ORDERED.get(order.verb)) is not None:
             self._capped(found, counted)
-        if _observes(found):
+        if found.observes:
             raise BarredHere(f"observe: {order.verb} would have been carried out", Barred.OBSERVED)
 
     def make(self, change: Change) -> None:
@@ -97,9 +94,7 @@ class Gate:
             about: Mapping[Kind, str] = {Kind.NODES: change.node}
         else:
             assert change.job is not None, "changes.NEEDED"  # noqa: S101
-            subject = self._read_for_order
-            if subject is None or subject.job.job != change.job or change.kind is ChangeKind.RELEASE:
-                subject = self._subject(change.job, change.policy)
+            subject = self._subject(change.job, change.policy)
             if subject is None:
                 raise UnknownJob(f"slurmctld does not know job {change.job}")
             key = subject.job.step_key if subject.job.is_array_task and not subject.job.is_lump else str(change.job)
@@ -110,7 +105,7 @@ class Gate:
                 verbs = frozenset({Verb.REQUEUE if subject.job.state in ENDED else Verb.HOLD})
         if not gives_back:
             self._judge(found, verbs, about)
-        if not self._is_leaving and _observes(found):
+        if not self._is_leaving and found.observes:
             raise BarredHere("observe: nothing is changed", Barred.OBSERVED)
         self._count(found, change, gives_back=gives_back)
         self._runner.change(command(change, key))
@@ -136,7 +131,7 @@ class Gate:
         about = {kind: word for kind, name in names.items() if (word := options.get(name))} | {Kind.USERS: user}
         found = self._allowed()
         self._judge(found, frozenset({Verb.SUBMIT}), about)
-        if self._is_leaving or _observes(found):
+        if self._is_leaving or found.observes:
             raise BarredHere("observe: nothing is submitted", Barred.OBSERVED)
         self._capped(found, Counted.STARTED)
         self._countable(lambda: self._caps.count(Counted.STARTED))
@@ -206,11 +201,8 @@ class Gate:
         number = subject.job.job
         if subject.is_out and not gives_back and change.kind is not ChangeKind.RELEASE:
             raise SlurmRefused(f"job {number} was taken out of Rekindle's protection")
-        if (
-            change.kind is ChangeKind.RELEASE
-            and subject.job.is_held
-            and self._reads.why_waiting(number) == HELD_BY_ADMIN
-        ):
+        is_held_release = change.kind is ChangeKind.RELEASE and subject.job.is_held
+        if is_held_release and self._reads.why_waiting(number) == HELD_BY_ADMIN:
             raise SlurmRefused(f"job {number} is held by an administrator")
         if change.for_job is not None:
             other = self._subject(change.for_job)
@@ -226,15 +218,8 @@ class Gate:
 
     def _check_node(self, change: Change, node: Node) -> None:
         """As if no one had looked before."""
-        name, is_out = (
-            node.name,
-            meanings_of(words_of(node.state, node.flags))
-            & {
-                StateMeaning.DRAINED,
-                StateMeaning.FAILING,
-                StateMeaning.DOWN,
-            },
-        )
+        name, says = node.name, meanings_of(words_of(node.state, node.flags))
+        is_out = not says.isdisjoint({StateMeaning.DRAINED, StateMeaning.FAILING, StateMeaning.DOWN})
         if change.kind is ChangeKind.RESUME and not is_ours(node.reason):
             raise SlurmRefused(f"{name} was not taken out by us: {node.reason or 'no reason given'}")
         if change.kind is not ChangeKind.RESUME and held_by(node.state, node.flags, node.reason) is not None:
@@ -243,7 +228,3 @@ class Gate:
             raise SlurmRefused(f"{name} is not drained by us")
         if change.kind is ChangeKind.MARK and self._reads.jobs_on(name):
             raise SlurmRefused(f"jobs are on {name}")
-
-
-def _observes(found: Allowed) -> bool:
-    return found.mode is Mode.OBSERVE

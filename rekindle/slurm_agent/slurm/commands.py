@@ -442,9 +442,7 @@ class Commands:
                 left.append(job.job)
                 continue
             if was_killed:
-                self._job_change(
-                    ChangeKind.REQUEUE_HELD, job.job
-                )  # else it would be canceled again before it is changed
+                self.requeue_hold(job.job)  # else it would be canceled again before it is changed
             self._job_change(ChangeKind.WAIT_FOR, job.job, text=expression, for_job=new_job, of_others=others)
             if was_killed:
                 self.release_unprotected(job.job)

@@ -143,7 +143,7 @@ def says_out(shown: Mapping[str, str]) -> bool:
 
 def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
     """What its submission's environment and its script say; the options of a script stand at its beginning."""
-    environment = variables_of(state_location, job.kept_as, ENV_PROTECT.__eq__)
+    environment = variables_of(state_location, job.kept_as, lambda name: name == ENV_PROTECT)
     script = (script_of(state_location, job.kept_as) or "")[:MAX_SCRIPT_CHARS]
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
 

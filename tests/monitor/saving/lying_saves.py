@@ -1,6 +1,6 @@
 """A run whose save functions do not do what they say: ranks as threads of one process, each with a monitor of its own.
 
-Every tensor of step N is full of N, and of each rank of its own, so that whoever loads a checkpoint can tell. What was
+Every tensor of step N is full of N, and of each rank of its own, so that a reader of a checkpoint can tell. What was
 vouched for is loaded as a resume would load it, with the library that wrote it where there is one.
 """
 
@@ -465,6 +465,15 @@ def stopped(home: Path, layout: Layout, world: int, name: str, monkeypatch: pyte
             return _judged(run, name, next(iter(run.manifests), None))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def wrongly_stopped(home: Path, layout: Layout, world: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What is wrong with the save of a SIGTERM, by each kind of save of the layout where anything is."""
+    found = {
+        save: stopped(home / str(number), layout, world, save, monkeypatch)
+        for number, save in enumerate(saves_of(layout, world))
+    }
+    return {save: what for save, what in found.items() if what}
 
 
 def _judged(run: Gang, name: str, manifest: Manifest | None) -> list[str]:
