@@ -28,11 +28,9 @@ class MemoryMarks:
         self.mark = SweepMark()
 
     def load(self) -> SweepMark:
-        """See the port."""
         return self.mark
 
     def save(self, mark: SweepMark) -> None:
-        """See the port."""
         self.mark = mark
 
 
@@ -43,16 +41,13 @@ class MemoryHardwareLedger:
         self.records: dict[str, HardwareRecord] = {}
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        """See the port."""
         self.records[mark] = self.records.get(mark, HardwareRecord(mark=mark)).with_fault(fault)
         return self.records[mark]
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        """See the port."""
         return tuple(self.records[mark] for mark in dict.fromkeys(marks) if mark in self.records)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        """See the port."""
         found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
         found.sort(key=lambda record: (len(record.faults) > 1, record.faults[-1].at, record.mark), reverse=True)
         return tuple(found[:limit])
@@ -68,7 +63,6 @@ class RememberedExecutions:
         self.gone: set[str] = set()
 
     def start(self, incident_id: str, *, generation: int) -> None:
-        """See the port."""
         name = execution_name(incident_id, generation)
         if name not in self.started:
             self.started.append(name)
@@ -83,5 +77,4 @@ class RememberedExecutions:
         return True
 
     def running(self) -> frozenset[str]:
-        """See the port."""
         return frozenset(self.live)

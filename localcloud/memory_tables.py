@@ -34,7 +34,6 @@ class MemoryJobs(MemoryControls):
         self._lock = threading.RLock()
 
     def register(self, job: Job, attempt: Attempt) -> Job:
-        """See the port."""
         with self._lock:
             if job.job_id in self._jobs:
                 return self._jobs[job.job_id]
@@ -46,21 +45,17 @@ class MemoryJobs(MemoryControls):
             return job
 
     def get(self, job_id: str) -> Job:
-        """See the port."""
         if job_id not in self._jobs:
             raise UnknownEntity(job_id)
         return self._jobs[job_id]
 
     def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
-        """See the port."""
         return {job_id: self._jobs[job_id] for job_id in job_ids if job_id in self._jobs}
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
-        """See the port."""
         return self._names.get(attempt_name)
 
     def add_attempt(self, job: Job, attempt: Attempt, *, now: datetime) -> Job:
-        """See the port."""
         with self._lock:
             stored = self.get(job.job_id)
             if stored.current_attempt == attempt.name:
@@ -84,7 +79,6 @@ class MemoryJobs(MemoryControls):
             return self._jobs[job.job_id]
 
     def update_attempt(self, attempt: Attempt) -> None:
-        """See the port."""
         with self._lock:
             stored = self._attempts.get(attempt.job_id, {}).get(attempt.number)
             if stored is None or stored.name != attempt.name:
@@ -92,23 +86,18 @@ class MemoryJobs(MemoryControls):
             self._attempts[attempt.job_id][attempt.number] = stored.updated(attempt)
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
-        """See the port."""
         return tuple(attempt for _, attempt in sorted(self._attempts.get(job_id, {}).items()))
 
     def active(self, *, after: str = "") -> Iterator[Job]:
-        """See the port."""
         yield from [job for job_id, job in sorted(self._jobs.items()) if job.active and job_id > after]
 
     def set_watch(self, job_id: str, watch: WatchPlan) -> None:
-        """See the port."""
         self._jobs[job_id] = replace(self.get(job_id), watch=watch)
 
     def note_save(self, job_id: str, save: NewestSave) -> None:
-        """See the port."""
         self._jobs[job_id] = replace(self.get(job_id), newest_save=save)
 
     def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        """See the port."""
         try:
             start = 0 if cursor is None else int(base64.b64decode(cursor))
         except ValueError as err:
@@ -119,16 +108,13 @@ class MemoryJobs(MemoryControls):
         return tuple(jobs[start:after]), more
 
     def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
-        """See the port."""
         stored = self.get(job_id)
         self._jobs[job_id] = replace(stored, active=False, halted_by=halted_by or stored.halted_by, ended_at=ended_at)
 
     def count_active(self) -> int:
-        """See the port."""
         return sum(job.active for job in self._jobs.values())
 
     def standing(self, job_id: str | None) -> ObservationBasis:
-        """See the port."""
         return ObservationBasis(switches=self.switches(), job=None if job_id is None else self.get(job_id))
 
     def point(self, job_id: str, incident_id: str | None) -> None:
@@ -177,7 +163,6 @@ class MemoryIncidents:
             self._of_job.setdefault(incident.job_id, []).append(record)
 
     def open(self, incident: Incident, signal: Signal, *, now: datetime) -> Entry:
-        """See the port."""
         with self._lock:
             seen = self._seen_before(signal)
             if seen is not None:
@@ -195,7 +180,6 @@ class MemoryIncidents:
             return self._entry(JoinOutcome.OPENED, incident.incident_id)
 
     def join(self, incident_id: str, signal: Signal, *, now: datetime) -> Entry:  # noqa: ARG002  the port's own name
-        """See the port."""
         with self._lock:
             seen = self._seen_before(signal)
             if seen is not None:
@@ -211,7 +195,6 @@ class MemoryIncidents:
             return self._entry(JoinOutcome.JOINED, incident_id)
 
     def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> StoredIncident:
-        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             if record.incident.generation != generation:
@@ -229,7 +212,6 @@ class MemoryIncidents:
         entry: TimelineEntry,
         look_by: datetime | None,
     ) -> Incident:
-        """See the port."""
         with self._lock:
             record = self._get(incident.incident_id)
             if record.token == token:
@@ -251,35 +233,29 @@ class MemoryIncidents:
             return record.incident
 
     def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
-        """See the port."""
         with self._lock:
             self._get(incident_id).appended.setdefault(token, entry)
 
     def load(self, incident_id: str) -> StoredIncident:
-        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             return StoredIncident(incident=record.incident, inbox=tuple(record.inbox))
 
     def callback_of(self, incident_id: str) -> str | None:
-        """See the port."""
         with self._lock:
             return self._get(incident_id).callback_id
 
     def timeline(self, incident_id: str) -> tuple[TimelineEntry, ...]:
-        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             appended = sorted(record.appended.values(), key=lambda line: line.at)
             return tuple(heapq.merge(record.recorded, appended, key=lambda line: line.at))
 
     def load_with_timeline(self, incident_id: str) -> tuple[StoredIncident, tuple[TimelineEntry, ...]]:
-        """See the port."""
         with self._lock:
             return self.load(incident_id), self.timeline(incident_id)
 
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
-        """See the port."""
         with self._lock:
             found = [(item.incident, item.look_by) for item in self._open.values()]
         yield from sorted(found, key=lambda pair: (pair[0].opened_at, pair[0].incident_id))
@@ -290,7 +266,6 @@ class MemoryIncidents:
             return [record.incident for record in self._records.values()]
 
     def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
-        """See the port."""
         start = _read_cursor(cursor)
         with self._lock:
             closed = _newest_first([item.incident for item in self._records.values() if not item.incident.is_open])
@@ -299,13 +274,11 @@ class MemoryIncidents:
         return Page(incidents=tuple(closed[start:after]), cursor=more)
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
-        """See the port."""
         with self._lock:
             found = [item.incident for item in self._of_job.get(job_id, ())]
         return tuple(_newest_first(found)[:limit])
 
     def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
-        """See the port."""
         with self._lock:
             found = [
                 item.incident for item in self._records.values() if item.incident.scope == node_scope(cluster, node)
@@ -313,7 +286,6 @@ class MemoryIncidents:
         return tuple(_newest_first(found)[:limit])
 
     def claim(self, incident_id: str, *, token: str) -> bool:
-        """See the port."""
         with self._lock:
             claimed = self._get(incident_id).claimed
             is_first = token not in claimed
@@ -321,7 +293,6 @@ class MemoryIncidents:
             return is_first
 
     def next_generation(self, incident_id: str, *, generation: int) -> int:
-        """See the port."""
         with self._lock:
             record = self._get(incident_id)
             if record.incident.generation != generation or not record.incident.is_open:

@@ -19,19 +19,15 @@ class MemoryControls:
         self._controls_lock = threading.RLock()
 
     def is_paused(self) -> bool:
-        """See ports.JobRegistry."""
         return self._switches.paused
 
     def set_paused(self, paused: bool, *, who: str, now: datetime, why: str = "") -> None:
-        """See ports.JobRegistry."""
         self._switches = replace(self._switches, paused=paused, paused_by=who, paused_at=now, paused_why=why)
 
     def switches(self) -> Switches:
-        """See ports.JobRegistry."""
         return self._switches
 
     def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             text = replace(self._switches, shadow_by=who, shadow_at=now)
             if scope is ShadowScope.EVERYWHERE:
@@ -43,14 +39,12 @@ class MemoryControls:
             self._switches = replace(text, **change)  # type: ignore[arg-type]
 
     def will_act(self, incident_id: str, *, now: datetime, since: datetime, group: str = "") -> int:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             acts = self._acts.setdefault(group, [])
             acts.append((now, incident_id))
             return len({job_id for at, job_id in acts if at >= since})
 
     def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             if self._switches.breaker.is_open:
                 return
@@ -58,18 +52,15 @@ class MemoryControls:
             self._switches, self._paged = replace(self._switches, breaker=breaker), ""
 
     def lift(self, *, who: str, now: datetime) -> None:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             breaker = replace(self._switches.breaker, lifted_at=now, lifted_by=who)
             self._switches = replace(self._switches, breaker=breaker)
 
     def pages_for_breaker(self, incident_id: str) -> bool:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             self._paged = self._paged or incident_id
             return self._paged == incident_id
 
     def release_breaker_page(self, incident_id: str) -> None:
-        """See ports.JobRegistry."""
         with self._controls_lock:
             self._paged = "" if self._paged == incident_id else self._paged

@@ -49,7 +49,6 @@ def whole(description: str, *, low: int = 0, high: int = MAX_STEP) -> Schema:
 
 
 def number(description: str = "") -> Schema:
-    """Any number."""
     return {"type": "number", "description": description} if description else {"type": "number"}
 
 

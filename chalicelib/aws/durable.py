@@ -46,7 +46,6 @@ class LambdaExecutions:
             return
 
     def wake(self, callback_id: str, *, why: str) -> bool:
-        """See ports.Executions."""
         try:
             call(
                 self._client.send_durable_execution_callback_success,

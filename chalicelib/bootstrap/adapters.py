@@ -56,7 +56,6 @@ class AdapterParts:
 
     @cached_property
     def store(self) -> DynamoIncidentStore:
-        """Incidents."""
         from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
 
         return DynamoIncidentStore(self.clients("dynamodb"), table=self.settings.table)

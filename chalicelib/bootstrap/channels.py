@@ -22,7 +22,6 @@ class ChannelParts(ReportingParts):
 
     @cached_property
     def makers(self) -> Makers:
-        """Channels."""
         from chalicelib.channels.makers import Makers
 
         return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)

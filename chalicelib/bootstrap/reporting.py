@@ -36,7 +36,6 @@ class ReportingParts(PlatformParts):
 
     @cached_property
     def hardware_ledgers(self) -> HardwareLedgers:
-        """The hardware ledger."""
         from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
 
         return HardwareLedgers(ledger=self.hardware_ledger, clock=self.clock)

@@ -13,12 +13,10 @@ class Schedulers:
         self._each = each
 
     def of(self, platform: str) -> Scheduler:
-        """See ports.Schedulers."""
         found = next((scheduler for scheduler in self._each if scheduler.platform.name == platform), None)
         if found is None:
             raise Permanent(f"there is no platform {platform[:64]!r} here")
         return found
 
     def of_name(self, attempt: str) -> Scheduler:
-        """See ports.Schedulers."""
         return next((scheduler for scheduler in self._each if scheduler.owns(attempt)), self._each[-1])

@@ -41,7 +41,6 @@ _MAX_COUNT: Final = 1_000_000
 
 
 def add_init(commands: Any) -> None:
-    """Add `init`."""
     asks = described(commands, "init", "what is missing for a protected job, written into a folder", _INIT)
     asks.add_argument("--runs", choices=RUNS, metavar="WHERE", help=f"where the job runs: {', '.join(RUNS)}")
     asks.add_argument(
@@ -81,7 +80,6 @@ def add_init(commands: Any) -> None:
 
 
 def add_estimate(commands: Any) -> None:
-    """Add `estimate`."""
     costs = described(commands, "estimate", "what a deployment costs: idle, per Job, per Incident", _ESTIMATE)
     costs.add_argument("--jobs", type=_count, default=1, metavar="N", help="Jobs that train all month (1)")
     costs.add_argument("--incidents", type=_count, default=1, metavar="N", help="Incidents in that month (1)")

@@ -132,7 +132,6 @@ class _Asking:
         return self.text(name, question, check, default=default, choices=choices)
 
     def yes(self, name: str, question: str, *, default: bool) -> bool:
-        """Yes or no."""
         given = getattr(self.args, name)
         if given is not None or not self.is_asked:
             return default if given is None else bool(given)

@@ -23,7 +23,6 @@ _SIGNS: Final = {
 
 
 def page_text() -> str:
-    """The page."""
     resources = merge_template()["Resources"].values()
     alarms = [resource["Properties"] for resource in resources if resource.get("Type") == "AWS::CloudWatch::Alarm"]
     rows = sorted({_row(alarm) for alarm in alarms})  # one row for what every function has

@@ -15,7 +15,6 @@ _SCHEMAS: Final = "#/components/schemas/"
 
 
 def page_text() -> str:
-    """The page."""
     whole = description()
     operations = [
         (method.upper(), path, operation)

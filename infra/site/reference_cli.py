@@ -19,7 +19,6 @@ _OF_ARGPARSE: Final = re.compile(r"%(?:\((\w+)\)s|%)")
 
 
 def page_text() -> str:
-    """The page."""
     parser = build_parser()
     leaves = list(_leaves(parser, parser.prog))
     about = [

@@ -11,5 +11,4 @@ PAGE: Final = "docs/reference/doctor.md"
 
 
 def page_text() -> str:
-    """The page."""
     return page("Checks of `rekindle doctor`", ["How to run them: [doctor.md](../doctor.md).", "", markdown()])

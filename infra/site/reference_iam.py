@@ -51,7 +51,6 @@ WHY: Final[Mapping[str, str]] = {
 
 
 def page_text() -> str:
-    """The page."""
     about = [
         "One role per function, and in it what the function calls and nothing else: tests run each function under its",
         "role, fail where a call is denied, and name what no test used. In ARNs `…` is the stack's partition, or its",

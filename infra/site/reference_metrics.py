@@ -18,7 +18,6 @@ _LABEL: Final = re.compile(r'(\w+)="')
 
 
 def page_text() -> str:
-    """The page."""
     units = {name: str(unit.value) for name, _, unit in observability.CLOSED}
     closed = {observability.INCIDENTS_CLOSED, *units}
     service = [

@@ -13,7 +13,6 @@ PAGE: Final = "docs/reference/playbooks.md"
 
 
 def page_text() -> str:
-    """The page."""
     edges = [f"    {source} --> {target}" for source in Phase for target in Phase if target in TRANSITIONS[source]]
     ends = [f"    {phase} --> [*]" for phase in Phase if phase.is_terminal]
     rows = (

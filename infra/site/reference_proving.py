@@ -13,7 +13,6 @@ PAGE: Final = "docs/reference/proving.md"
 
 
 def page_text() -> str:
-    """The page."""
     return page(
         "Proving ground: faults, wrong sources and counts",
         ["How to run it: [the proving ground](../proving.md).", ""],

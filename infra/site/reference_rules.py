@@ -11,7 +11,6 @@ PAGE: Final = "docs/rules.md"
 
 
 def page_text() -> str:
-    """The page."""
     return page(
         "Rules",
         [

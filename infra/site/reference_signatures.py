@@ -15,7 +15,6 @@ PAGE: Final = "docs/reference/signatures.md"
 
 
 def page_text() -> str:
-    """The page."""
     labels = [
         (
             code(row.label),

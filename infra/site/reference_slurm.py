@@ -24,7 +24,6 @@ EVENTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def page_text() -> str:
-    """The page."""
     return page(
         "Slurm: states, reasons, events",
         ["What they mean for a recovery: [recovery on Slurm](../slurm-playbooks.md).", ""],

@@ -246,12 +246,10 @@ class MemoryExecutions:
         self._clock.after(self._hold() + self._begins_after, execution.start, label=f"{name} begins")
 
     def wake(self, callback_id: str, *, why: str) -> bool:  # noqa: ARG002  the port's own names
-        """See the port."""
         execution = self.all.get(callback_id.rpartition(":")[0])
         return execution is not None and execution.complete(callback_id)
 
     def running(self) -> frozenset[str]:
-        """See the port."""
         return frozenset(name for name, execution in self.all.items() if not execution.is_over)
 
     def close(self) -> None:

@@ -168,17 +168,14 @@ class RecordedWorld:
     platform = TRAINING_JOB
 
     def of(self, platform: str) -> RecordedWorld:
-        """See the port."""
         del platform
         return self
 
     def of_name(self, attempt: str) -> RecordedWorld:
-        """See the port."""
         del attempt
         return self
 
     def owns(self, attempt: str) -> bool:
-        """See the port."""
         del attempt
         return True
 
@@ -195,7 +192,6 @@ class RecordedWorld:
     # --- Scheduler ---
 
     def describe(self, attempt: str) -> AttemptView:
-        """See the port."""
         return self.run(attempt).view()
 
     def discover(self, attempt: str) -> DiscoveredJob | None:
@@ -254,7 +250,6 @@ class RecordedWorld:
     # --- Mailbox ---
 
     def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:  # noqa: ARG002  the port's own names
-        """See the port."""
         run = self.run(attempt.name)
         return replace(
             attempt,
@@ -274,7 +269,6 @@ class RecordedWorld:
         return ActionResult(action="RequestCheckpoint", done=Done.DONE)
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:  # noqa: ARG002  the port's own names
-        """See the port."""
         ready_at, reply = self.replies.get(request_id, (self.clock.now(), None))
         return Known(reply if ready_at <= self.clock.now() else None)
 

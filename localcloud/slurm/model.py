@@ -278,7 +278,6 @@ class SlurmModel:
         return self.past | {job.attempt: self.doc(job) for job in self.jobs.values()}
 
     def nodes_doc(self) -> NodesDoc:
-        """All nodes."""
         busy = {name: job.slurm_job for job in self.jobs.values() if job.state in ON_NODES for name in job.nodes}
         nodes = [
             replace(

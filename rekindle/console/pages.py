@@ -229,7 +229,6 @@ def nodes(site: Site, request: PageRequest) -> PageResponse:
 
 
 def cluster(site: Site, request: PageRequest, name: str) -> PageResponse:
-    """One cluster."""
     body = site.body_of(site.read_one(ask(path("clusters", name))), f"Cluster {name}")
     return site.page("cluster.html", request, cluster=body, holds=site.read_one(ask("/holds", cluster=name)))
 

@@ -48,7 +48,6 @@ class Question:
 
 
 def ask(route: str, **query: str | int | None) -> Question:
-    """A question."""
     return Question(route, query)
 
 

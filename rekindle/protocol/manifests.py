@@ -145,7 +145,6 @@ class Manifest(OfLife, Message):
         return sum(item.bytes for item in self.files)
 
     def place_of(self, item: ManifestFile) -> Place:
-        """The place of one of the manifest's files."""
         root = Place.parse(self.root, "root")
         return root if item.path == ITSELF else root.join(check_path(item.path))
 

@@ -6,7 +6,6 @@ import sys
 
 
 def main() -> int:
-    """See `rekindle.slurm_agent.__main__.main`."""
     try:
         from rekindle.slurm_agent.__main__ import main as run
     except ModuleNotFoundError as err:

@@ -45,47 +45,36 @@ class MemorySageMaker:
         self.meta = SimpleNamespace(service_model=service_model("sagemaker"))
 
     def describe_training_job(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("DescribeTrainingJob", self._jobs.describe_training_job, request)
 
     def list_training_jobs(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("ListTrainingJobs", self._jobs.list_training_jobs, request)
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("CreateTrainingJob", self._jobs.create_training_job, request)
 
     def stop_training_job(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("StopTrainingJob", self._jobs.stop_training_job, request)
 
     def describe_cluster(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("DescribeCluster", self._pods.describe_cluster, request)
 
     def describe_cluster_node(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("DescribeClusterNode", self._pods.describe_cluster_node, request)
 
     def list_cluster_nodes(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("ListClusterNodes", self._pods.list_cluster_nodes, request)
 
     def describe_cluster_event(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("DescribeClusterEvent", self._pods.describe_cluster_event, request)
 
     def batch_reboot_cluster_nodes(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("BatchRebootClusterNodes", self._pods.batch_reboot_cluster_nodes, request)
 
     def batch_replace_cluster_nodes(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         return self._answer("BatchReplaceClusterNodes", self._pods.batch_replace_cluster_nodes, request)
 
     def list_tags(self, **request: Any) -> dict[str, Any]:
-        """See boto3."""
         self._check("ListTags", request["ResourceArn"])
         arn = request["ResourceArn"]
         tags = (self._pods.tags_of(arn) if ":cluster/" in arn else self._jobs.tags_of(arn)) or {}
@@ -110,7 +99,6 @@ class MemorySqs:
         self._queues: set[str] = set()
 
     def create_queue(self, *, QueueName: str, **_: Any) -> dict[str, Any]:
-        """See boto3."""
         self._queues.add(QueueName)
         return {"QueueUrl": QueueName}
 
@@ -121,7 +109,6 @@ class MemorySqs:
         return {"QueueUrl": QueueName}
 
     def send_message(self, *, QueueUrl: str, MessageBody: str) -> dict[str, Any]:
-        """See boto3."""
         del QueueUrl
         self._sent(MessageBody.encode())
         return {"MessageId": "1"}
@@ -162,11 +149,9 @@ class NoAlarms:
     """ports.AlarmBoard of an account without alarms of ours."""
 
     def put(self, job: object) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
-        """See the port."""
         return ()
 
     def put_shared(self) -> str:
-        """See the port."""
         return "shared"
 
     def remove(self, job_ids: object) -> None:
@@ -176,9 +161,7 @@ class NoAlarms:
         """See the port."""
 
     def listed(self, token: str) -> tuple[frozenset[str], str]:  # noqa: ARG002  the port's own name
-        """See the port."""
         return frozenset(), ""
 
     def tags_of(self, arn: str) -> Mapping[str, str]:  # noqa: ARG002  the port's own name
-        """See the port."""
         return {}

@@ -59,7 +59,6 @@ class MemoryObjects:
         return self.objects[key].etag
 
     def get(self, key: str) -> _Object | None:
-        """The object, None for none."""
         maker = self.living.get(key)
         if maker is None:
             return self.objects.get(key)

@@ -119,7 +119,6 @@ class Judge(Watcher):
             self._count("acted_while_paused", name, what)
 
     def stops(self, attempt: Attempt) -> None:
-        """See Watcher."""
         job, run = attempt.job, attempt.run
         if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
             return
@@ -222,7 +221,6 @@ class Judge(Watcher):
         return until is not None and self._now - until < MISSES_NOTHING
 
     def submitted(self, attempt: Attempt) -> None:
-        """See Watcher."""
         run = attempt.run
         self.figures.submissions += 1
         if run.spec.platform != "slurm":  # there an order comes first
@@ -280,7 +278,6 @@ class Judge(Watcher):
         )
 
     def acts(self, run: TrueRun, at: datetime) -> None:
-        """See Watcher."""
         policy = self.world.policy
         if run.is_ordered:  # what people order is theirs, however much of it
             return
@@ -294,7 +291,6 @@ class Judge(Watcher):
             self._count("too_many_at_once", run.name, f"{len(acted)} runs within the window; {limit} are allowed")
 
     def repairs(self, node: TrueNode, how: str) -> None:
-        """See Watcher."""
         cluster, policy = self.world.cluster, self.world.policy
         if cluster is None:
             return
@@ -386,14 +382,12 @@ class Judge(Watcher):
             self._count("budget_exceeded", run.name, f"{attempt.name} after {memory} deaths for lack of memory")
 
     def condemned(self, root: str) -> None:
-        """See Watcher."""
         for run in self.world.runs.values():
             saved = run.saved_at_root(root)
             if saved is not None and saved.is_good and not (looks_poisoned(run, saved) or looks_broken(run, saved)):
                 self._count("good_condemned", run.name, f"{root} is whole and not poisoned")
 
     def notified(self, notice: Notice) -> None:
-        """See Watcher."""
         run = self.world.run_of_job(notice.job_id)
         if notice.severity is Severity.INFO or notice.kind is NoticeKind.CHANGE:
             return
@@ -452,7 +446,6 @@ class Judge(Watcher):
         )
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
-        """See Watcher."""
         run = self.world.run_of_job(after.job_id)
         self.figures.incidents += before is None
         if after.node is not None:
@@ -571,7 +564,6 @@ class Judge(Watcher):
                     self._count("looped_silently", run.name, f"{attempt.name} has had {attempt.life + 1} lives")
 
     def minute(self) -> None:
-        """See Watcher."""
         if self.world.source_faults.outage_until() is not None or self.world.paused_at is not None:
             self._disturbed_at = self._now
         self._judge_spikes()

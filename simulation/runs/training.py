@@ -88,7 +88,6 @@ class Training:
     # ---- the backend -----------------------------------------------------------------------------------------------
 
     def launch(self, job: TrainingJob) -> None:
-        """See TrainingBackend."""
         run = self._run_of(job)
         if run is None:
             return
@@ -115,7 +114,6 @@ class Training:
         )
 
     def stop(self, job: TrainingJob) -> None:
-        """See TrainingBackend."""
         attempt = self.attempts.get(job.name)
         if attempt is None:
             self._jobs.enter(job.name, Phase.STOPPED)

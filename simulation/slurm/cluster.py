@@ -310,7 +310,6 @@ class Cluster:
         self._soon()
 
     def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
-        """See truth.Platform."""
         start = self._starts_by_name[name]
         if start.is_terminal:
             return False

@@ -251,7 +251,6 @@ class World(RealService):
         return {"rekindle:policy": self.policy.name, **own_tags(self._stages), **own}
 
     def run_of(self, job: TrainingJob) -> TrueRun | None:
-        """Whose run a training job is."""
         return self.runs.get((job.request.get("HyperParameters") or {}).get("run", ""))
 
     def run_of_job(self, job_id: str | None) -> TrueRun | None:

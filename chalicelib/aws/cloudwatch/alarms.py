@@ -57,7 +57,6 @@ class CloudWatchAlarms:
         self._prefix = f"{stack}-job-"
 
     def put(self, job: Job) -> tuple[str, ...]:
-        """See ports.AlarmBoard."""
         names = []
         for kind in kinds_of(job):
             name = self.name_of(job.job_id, kind)
@@ -73,7 +72,6 @@ class CloudWatchAlarms:
         return tuple(names)
 
     def put_shared(self) -> str:
-        """See ports.AlarmBoard."""
         name = f"{self._stack}-{SHARED}"
         self._put(
             name,
@@ -85,17 +83,14 @@ class CloudWatchAlarms:
         return name
 
     def remove(self, job_ids: Sequence[str]) -> None:
-        """See ports.AlarmBoard."""
         names = [self.name_of(job_id, kind) for job_id in job_ids for kind in AlarmKind]
         for start in range(0, len(names), _DELETE_AT_ONCE):
             self._delete(names[start : start + _DELETE_AT_ONCE])
 
     def remove_shared(self) -> None:
-        """See ports.AlarmBoard."""
         self._delete([f"{self._stack}-{SHARED}"])
 
     def listed(self, token: str) -> tuple[frozenset[str], str]:
-        """See ports.AlarmBoard."""
         request: dict[str, Any] = {"AlarmNamePrefix": self._prefix, "AlarmTypes": ["MetricAlarm"], "MaxRecords": 100}
         if token:
             request["NextToken"] = token
@@ -107,7 +102,6 @@ class CloudWatchAlarms:
         return frozenset(job_id for job_id in found if job_id), page.get("NextToken") or ""
 
     def tags_of(self, arn: str) -> Mapping[str, str]:
-        """See ports.AlarmBoard."""
         try:
             answer = call(
                 self._client.list_tags_for_resource,

@@ -32,7 +32,6 @@ class CloudWatchMetrics:
     def series_of(
         self, queries: Sequence[MetricQuery], *, since: datetime, until: datetime
     ) -> Mapping[str, Maybe[Series]]:
-        """See ports.Metrics."""
         found: dict[str, Maybe[Series]] = {}
         for start in range(0, len(queries), MAX_QUERIES):
             batch = queries[start : start + MAX_QUERIES]

@@ -52,7 +52,6 @@ class DynamoAnswers:
         return None
 
     def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
-        """See ports.AnswerMemory."""
         items.retry_in_transaction(
             self._client.update_item,
             TableName=self._table,

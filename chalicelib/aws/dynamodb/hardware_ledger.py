@@ -34,7 +34,6 @@ class DynamoHardwareLedger:
         self._table = table
 
     def add(self, mark: str, fault: HardwareFault) -> HardwareRecord:
-        """See ports.HardwareLedger."""
         for _ in range(_TRIES):
             stored = items.get(self._client, self._table, _key(mark))
             previous = _record(stored) if stored is not None else None
@@ -57,13 +56,11 @@ class DynamoHardwareLedger:
         raise Throttled(f"the record of {mark} stays busy")
 
     def read(self, marks: Sequence[str]) -> tuple[HardwareRecord, ...]:
-        """See ports.HardwareLedger."""
         keys = [_key(mark) for mark in dict.fromkeys(marks)]
         found = items.get_many(self._client, self._table, keys) if keys else []
         return _readable(found)
 
     def listing(self, *, limit: int, repeated_only: bool) -> tuple[HardwareRecord, ...]:
-        """See ports.HardwareLedger."""
         keys = list(islice(self._keys(repeated_only), limit))
         found = items.get_many(self._client, self._table, keys)
         return _readable(found)

@@ -16,11 +16,9 @@ class DynamoHookMarks:
         self._table = table
 
     def is_known(self, mark: str) -> bool:
-        """See api.hooks.Marks."""
         return items.get(self._client, self._table, _key(mark)) is not None
 
     def keep(self, mark: str, *, until: datetime) -> None:
-        """See api.hooks.Marks."""
         body = {items.TTL_ATTRIBUTE: items.number(int(until.timestamp()))}
         items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=_key(mark) | body)
 

@@ -34,11 +34,9 @@ class IncidentReader:
         self._table = table
 
     def load(self, incident_id: str) -> StoredIncident:
-        """See ports.IncidentStore."""
         return looked_of(self._stored(incident_id))
 
     def callback_of(self, incident_id: str) -> str | None:
-        """See ports.IncidentStore."""
         return items.read_text(self._stored(incident_id), "callback_id")
 
     def _stored(self, incident_id: str) -> Item:
@@ -61,7 +59,6 @@ class IncidentReader:
         return looked_of(stored), _in_order(item for item in found if item["sk"]["S"].startswith("T#"))
 
     def list_open(self) -> Iterator[tuple[Incident, datetime | None]]:
-        """See ports.IncidentStore."""
         rows = items.query(self._client, self._table, **items.index_query(items.INCIDENTS_OPEN))
         for stored in items.get_many(self._client, self._table, items.keys_of(rows)):
             if items.read_flag(stored, "is_open"):  # the index lags behind
@@ -81,11 +78,9 @@ class IncidentReader:
         )
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
-        """See ports.IncidentStore."""
         return self._list_below(items.job_pk(job_id), limit)
 
     def list_for_node(self, cluster: str, node: str, *, limit: int) -> tuple[Incident, ...]:
-        """See ports.IncidentStore."""
         return self._list_below(items.cluster_pk(node_scope(cluster, node)), limit)
 
     def _list_below(self, pk: str, limit: int) -> tuple[Incident, ...]:

@@ -31,7 +31,6 @@ class DynamoIncidentStore(IncidentInbox):
     """ports.IncidentStore over one table; `client` is a boto3 DynamoDB client."""
 
     def look(self, incident_id: str, *, generation: int, callback_id: str, look_by: datetime) -> StoredIncident:
-        """See ports.IncidentStore."""
         try:
             answer = items.retry_in_transaction(
                 self._client.update_item,
@@ -67,7 +66,6 @@ class DynamoIncidentStore(IncidentInbox):
         entry: TimelineEntry,
         look_by: datetime | None,
     ) -> Incident:
-        """See ports.IncidentStore."""
         stored = replace(incident, version=expected_version + 1)
         line = {
             "Put": {
@@ -161,7 +159,6 @@ class DynamoIncidentStore(IncidentInbox):
         )
 
     def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
-        """See ports.IncidentStore."""
         try:
             items.retry_in_transaction(
                 self._client.put_item,
@@ -174,7 +171,6 @@ class DynamoIncidentStore(IncidentInbox):
             return  # written before under this token
 
     def claim(self, incident_id: str, *, token: str) -> bool:
-        """See ports.IncidentStore."""
         try:
             items.retry_in_transaction(
                 self._client.put_item,

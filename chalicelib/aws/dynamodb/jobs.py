@@ -57,7 +57,6 @@ class DynamoJobRegistry(DynamoControls):
         return {"Put": put}
 
     def get(self, job_id: str) -> Job:
-        """See ports.JobRegistry."""
         stored = items.get(self._client, self._table, items.key(items.job_pk(job_id)))
         if stored is None:
             raise UnknownEntity(f"job {job_id!r} is not registered")
@@ -75,13 +74,11 @@ class DynamoJobRegistry(DynamoControls):
         return ObservationBasis(switches=switches_of(found.get(SWITCHES["pk"]["S"], {})), job=job_of(stored))
 
     def known(self, job_ids: Iterable[str]) -> dict[str, Job]:
-        """See ports.JobRegistry."""
         wanted = [items.key(items.job_pk(job_id)) for job_id in dict.fromkeys(job_ids)]
         jobs = (job_of(stored) for stored in items.get_many(self._client, self._table, wanted))
         return {job.job_id: job for job in jobs}
 
     def job_of_attempt(self, attempt_name: str) -> str | None:
-        """See ports.JobRegistry."""
         stored = items.get(self._client, self._table, items.key(items.attempt_pk(attempt_name)))
         return None if stored is None else items.read_text(stored, "job_id")
 
@@ -171,7 +168,6 @@ class DynamoJobRegistry(DynamoControls):
             raise UnknownEntity(f"attempt {attempt.name!r} of job {attempt.job_id!r} is not registered") from refusal
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
-        """See ports.JobRegistry."""
         rows = items.query(self._client, self._table, **items.query_prefix(items.job_pk(job_id), "ATTEMPT#"))
         return tuple(items.record_of(Attempt, row) for row in rows if "name" in row)
 
@@ -189,7 +185,6 @@ class DynamoJobRegistry(DynamoControls):
                     yield job
 
     def set_watch(self, job_id: str, watch: WatchPlan) -> None:
-        """See ports.JobRegistry."""
         try:
             items.retry_in_transaction(
                 self._client.update_item,
@@ -228,7 +223,6 @@ class DynamoJobRegistry(DynamoControls):
         return jobs, after
 
     def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
-        """See ports.JobRegistry."""
         expression = Expression()
         sets = [*_activity(expression, active=False), expression.set("ended_at", items.text(ended_at.isoformat()))]
         if halted_by:
@@ -236,7 +230,6 @@ class DynamoJobRegistry(DynamoControls):
         self._update(job_id, expression, sets)
 
     def note_save(self, job_id: str, save: NewestSave) -> None:
-        """See ports.JobRegistry."""
         expression = Expression()
         self._update(job_id, expression, [expression.set("newest_save", items.pack(save.to_wire()))])
 

@@ -38,7 +38,6 @@ class DynamoListings:
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
     def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
-        """See ports.Listings."""
         sources = self._of_job(wanted) if wanted.job_id is not None else self._of_index(wanted)
         place, start = _read_cursor(cursor, places=tuple(sources))
         found: list[Incident] = []
@@ -102,13 +101,11 @@ class DynamoListings:
                 yield row, incident_of(item)
 
     def open_incidents(self) -> int:
-        """See ports.Listings."""
         return self._count(items.INCIDENTS_OPEN)
 
     # ---- Jobs ------------------------------------------------------------------------------------------------------
 
     def jobs(self, *, active: bool | None, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        """See ports.Listings."""
         both = {True: items.JOBS_ACTIVE, False: items.JOBS_ENDED}
         names = list(both.values()) if active is None else [both[active]]
         place, start = _read_cursor(cursor, places=tuple(names))
@@ -128,7 +125,6 @@ class DynamoListings:
         return tuple(job_of(item) for item in stored), after
 
     def active_jobs(self) -> int:
-        """See ports.Listings."""
         return self._count(items.JOBS_ACTIVE)
 
     def _count(self, partition: str) -> int:

@@ -36,7 +36,6 @@ class DynamoSweepMarks:
             return SweepMark()
 
     def save(self, mark: SweepMark) -> None:
-        """See ports.SweepMarks."""
         wire = asdict(mark)
         for name in ("began_at", "last_began_at"):
             wire[name] = wire[name].isoformat() if wire[name] is not None else None

@@ -28,15 +28,12 @@ class DynamoControls:
         self._table = table
 
     def switches(self) -> Switches:
-        """See ports.JobRegistry."""
         return switches_of(items.get(self._client, self._table, SWITCHES) or {})
 
     def is_paused(self) -> bool:
-        """See ports.JobRegistry."""
         return self.switches().paused
 
     def set_paused(self, paused: bool, *, who: str, now: datetime, why: str = "") -> None:
-        """See ports.JobRegistry."""
         self._set(
             {
                 "paused": items.flag(paused),
@@ -47,7 +44,6 @@ class DynamoControls:
         )
 
     def set_shadow(self, scope: ShadowScope, name: str, on: bool, *, who: str, now: datetime) -> None:
-        """See ports.JobRegistry."""
         attributes = {"shadow_who": items.text(who), "shadow_at": items.text(now.isoformat())}
         if scope is ShadowScope.EVERYWHERE:
             self._set(attributes | {"shadow_everywhere": items.flag(on)})
@@ -93,12 +89,10 @@ class DynamoControls:
         return len({row["sk"]["S"].partition("#")[2] for row in found})
 
     def count_active(self) -> int:
-        """See ports.JobRegistry."""
         request = items.index_query(items.JOBS_ACTIVE)
         return sum(1 for _ in items.query(self._client, self._table, ProjectionExpression="pk", **request))
 
     def trip(self, incident_id: str, *, now: datetime, text: str) -> None:
-        """See ports.JobRegistry."""
         expression = Expression()
         sets = [
             expression.set("tripped_at", items.text(now.isoformat())),
@@ -110,18 +104,15 @@ class DynamoControls:
         self._update_if(condition, f"SET {', '.join(sets)} REMOVE breaker_paged", expression)
 
     def lift(self, *, who: str, now: datetime) -> None:
-        """See ports.JobRegistry."""
         self._set({"lifted_at": items.text(now.isoformat()), "lifted_by": items.text(who)})
 
     def pages_for_breaker(self, incident_id: str) -> bool:
-        """See ports.JobRegistry."""
         expression = Expression()
         sets = expression.set("breaker_paged", items.text(incident_id))
         condition = "attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged"
         return self._update_if(condition, f"SET {sets}", expression)
 
     def release_breaker_page(self, incident_id: str) -> None:
-        """See ports.JobRegistry."""
         expression = Expression()
         paged = expression.value("breaker_paged", items.text(incident_id))
         name = expression.name("breaker_paged")

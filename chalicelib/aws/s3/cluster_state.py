@@ -64,7 +64,6 @@ class S3HeadNodes:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def agent(self, cluster: str) -> Maybe[AgentDoc]:
-        """See ports.HeadNodes."""
         try:
             raw = self._read_object(agent_key(cluster))
             if raw is None:
@@ -110,7 +109,6 @@ class S3HeadNodes:
         return tuple(islice((name for name in names if is_slurm(name)), limit))
 
     def nodes(self, cluster: str) -> Maybe[NodesDoc]:
-        """See ports.HeadNodes."""
         agent = self.agent(cluster)
         if why := why_unknown(agent, now=self._clock.now()):
             return Unknown(why)
@@ -128,7 +126,6 @@ class S3HeadNodes:
         return Known(replace(doc, nodes=tuple(replace(node, seen_at=seen_at) for node in doc.nodes)))
 
     def clusters(self) -> tuple[str, ...]:
-        """See ports.HeadNodes."""
         found: list[str] = []
         token: str | None = None
         for _ in range(_MAX_PAGES):

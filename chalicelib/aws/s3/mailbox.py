@@ -127,7 +127,6 @@ class S3Mailbox:
             return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
-        """See ports.Mailbox."""
         try:
             raw = self._objects.read(_root(job).join(reply_key(request_id)), MAX_MESSAGE_BYTES)
             if raw is None:
@@ -144,7 +143,6 @@ class S3Mailbox:
     # ---- request and fence -----------------------------------------------------------------------------------------
 
     def ask(self, job: Job, action: RequestCheckpoint, *, incident_id: str, now: datetime) -> ActionResult:
-        """See ports.Mailbox."""
         name = action_name(action)
         if not job.mailbox:
             return ActionResult(action=name, done=Done.REFUSED, detail="the run has no mailbox")
@@ -259,7 +257,6 @@ class S3Mailbox:
         return Known(self._checkpoints.of(job, attempts, near=near))
 
     def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
-        """See ports.Mailbox."""
         name = action_name(action)
         if not job.mailbox:
             return ActionResult(action=name, done=Done.REFUSED, detail="the run has no mailbox")

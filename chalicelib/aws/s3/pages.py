@@ -36,7 +36,6 @@ class S3Pages:
         self._clock = clock
 
     def put(self, incident_id: str, page: str) -> None:
-        """See ports.IncidentPages."""
         call(
             self._client.put_object,
             Bucket=self._bucket,

@@ -22,7 +22,6 @@ class S3Saves:
         self._client = client
 
     def saves(self, job: Job) -> Maybe[tuple[tuple[datetime, int], ...]]:
-        """See ports.Saves."""
         try:
             place = Place.parse(job.mailbox, "mailbox")
             if place.bucket is None:

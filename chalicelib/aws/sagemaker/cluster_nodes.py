@@ -45,7 +45,6 @@ class SageMakerClusterNodes:
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def cluster(self, cluster: str) -> ClusterView | None:
-        """See ports.ClusterNodes."""
         try:
             answer = call(self._client.describe_cluster, expect=_REFUSALS, ClusterName=cluster)
         except AwsRefusal as refusal:
@@ -67,7 +66,6 @@ class SageMakerClusterNodes:
         )
 
     def alias(self, arn: str) -> str:
-        """See ports.ClusterNodes."""
         return tags_of(self._client, arn, absent=_ABSENT).get(TAG_CLUSTER, "")
 
     def instance(
@@ -111,11 +109,9 @@ class SageMakerClusterNodes:
     # ---- orders ----------------------------------------------------------------------------------------------------
 
     def reboot(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
-        """See ports.ClusterNodes."""
         return self._batch("RebootNode", self._client.batch_reboot_cluster_nodes, cluster, instance_ids)
 
     def replace(self, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
-        """See ports.ClusterNodes."""
         return self._batch("ReplaceNode", self._client.batch_replace_cluster_nodes, cluster, instance_ids)
 
     def _batch(self, action: str, method: Any, cluster: str, instance_ids: Sequence[str]) -> Mapping[str, ActionResult]:
@@ -135,7 +131,6 @@ class SageMakerClusterNodes:
         return answers
 
     def check(self, cluster: str, *, group: str, instance_ids: Sequence[str]) -> ActionResult:
-        """See ports.ClusterNodes."""
         wanted = {"InstanceGroupName": group, "InstanceIds": list(instance_ids), "DeepHealthChecks": list(CHECKS)}
         try:
             call(

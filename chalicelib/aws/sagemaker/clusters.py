@@ -35,7 +35,6 @@ class SageMakerClusters:
         return plain
 
     def groups_in_motion(self, cluster: str) -> bool | None:
-        """See ports.ClusterReader."""
         described = self._describe(cluster)
         groups = described.get("InstanceGroups") if described else None
         if not groups:
@@ -46,7 +45,6 @@ class SageMakerClusters:
         return None if any(None in pair for pair in counts) else False
 
     def policy_of(self, cluster: str) -> str | None:
-        """See ports.ClusterReader."""
         arn = cluster
         if not cluster.startswith("arn:"):
             described = self._describe(cluster)

@@ -31,7 +31,6 @@ class DynamoDeliveryLog:
         self._table = table
 
     def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> DeliveryClaim:
-        """See channels.delivery.needs.DeliveryLog."""
         parts = items.Expression()
         sets = [
             parts.set("held_until", items.text(held_until.isoformat())),
@@ -60,20 +59,16 @@ class DynamoDeliveryLog:
         return DeliveryClaim(begun=ClaimResult.GO, attempt=items.read_number(answer["Attributes"], "attempts", 1))
 
     def sent(self, token: str, channel: str, *, now: datetime) -> None:
-        """See channels.delivery.needs.DeliveryLog."""
         self._change(token, channel, "SET sent_at = :v REMOVE held_until, why", items.text(now.isoformat()))
 
     def failed(self, token: str, channel: str, *, why: str) -> None:
-        """See channels.delivery.needs.DeliveryLog."""
         self._change(token, channel, "SET why = :v REMOVE held_until", items.text(why[:500] or "-"))
 
     def rests_until(self, channel: str) -> datetime | None:
-        """See channels.delivery.needs.DeliveryLog."""
         stored = items.get(self._client, self._table, _rest_key(channel))
         return items.read_at(stored, "rests_until") if stored is not None else None
 
     def rest(self, channel: str, *, until: datetime) -> None:
-        """See channels.delivery.needs.DeliveryLog."""
         body = {
             "rests_until": items.text(until.isoformat()),
             items.TTL_ATTRIBUTE: items.number(int((until + timedelta(days=1)).timestamp())),
@@ -107,7 +102,6 @@ class SqsDeliveries:
         self._dead_url = dead_url
 
     def enqueue(self, bodies: Sequence[str]) -> None:
-        """See channels.delivery.needs.DeliveryQueue."""
         for body in bodies:  # one by one: ten long texts are more than one batch takes
             call(self._client.send_message, QueueUrl=self._url, MessageBody=body)
 
@@ -125,7 +119,6 @@ class SqsDeliveries:
             return
 
     def bury(self, body: str, *, why: str, at: datetime) -> None:
-        """See channels.delivery.needs.DeliveryQueue."""
         texts = {_WHY: why or "-", "at": at.isoformat()}
         call(
             self._client.send_message,

@@ -37,11 +37,9 @@ class SqsQuarantine:
         call(self._client.send_message, QueueUrl=self._url, MessageBody=_fitting(body, raw))
 
     def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
-        """See ports.Quarantine."""
         return tuple(_event(message) for message in self._waiting.peek(limit=limit))
 
     def take(self, *, limit: int) -> Iterator[tuple[Mapping[str, Any], str]]:
-        """See ports.Quarantine."""
         for message in self._waiting.take(limit=limit):
             yield _event(message), message["ReceiptHandle"]
 

@@ -37,7 +37,6 @@ class SsmPolicies:
         self._reads: dict[str, _Read] = {}
 
     def load(self, name: str) -> Policy:
-        """See ports.Policies."""
         if not _NAME.match(name):
             raise UnknownEntity(f"{name[:80]!r} is not a policy name")
         now = self._clock.now()

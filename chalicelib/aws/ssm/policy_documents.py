@@ -46,7 +46,6 @@ class SsmPolicyDocumentStore:
                 return tuple(sorted(found, key=lambda document: document.name))
 
     def stored(self, name: str) -> StoredPolicy | None:
-        """See ports.PolicyDocumentStore."""
         try:
             answer = call(self._client.get_parameter, expect=("ParameterNotFound",), Name=f"{self._prefix}/{name}")
         except AwsRefusal:
@@ -54,7 +53,6 @@ class SsmPolicyDocumentStore:
         return self._stored(answer["Parameter"])
 
     def write(self, name: str, text: str, *, replaces: int, now: datetime) -> StoredPolicy:
-        """See ports.PolicyDocumentStore."""
         held = self._lease(name, now)
         try:
             present = self.stored(name)

@@ -31,7 +31,6 @@ class SsmPrices:
         self._read: _Read | None = None
 
     def load(self) -> Prices:
-        """See ports.PriceList."""
         now = self._clock.now()
         if self._read is not None and timedelta(0) <= now - self._read.at < MEMORY:
             return self._read.prices

@@ -41,7 +41,6 @@ class SsmSettings:
         self._kept: dict[str, _Kept] = {}
 
     def channels(self) -> Channels:
-        """See channels.delivery.needs.ChannelBook."""
         return Channels.usable(self._document("channels"))
 
     def sources(self) -> dict[str, Source]:
@@ -49,7 +48,6 @@ class SsmSettings:
         return sources_from_wire(self._document("sources"))
 
     def secret(self, name: str) -> str:
-        """See channels.channel.Secrets."""
         if not NAME.fullmatch(name):
             raise UnknownEntity("that is not the name of a secret")
         value = self._remembered(f"secrets/{name}", self._read_secret)

@@ -391,7 +391,6 @@ def state_of_the_run(context: RuleContext) -> str:
 
 
 def why_unknown(maybe: Maybe[object]) -> str:
-    """Why it is unknown."""
     return maybe.why if isinstance(maybe, Unknown) else "known"
 
 

@@ -126,11 +126,9 @@ class Group(Generic[T]):
     record: type[T]
 
     def read(self, path: str, value: Any) -> T:
-        """See Kind."""
         return read_record(self.record, path, value)
 
     def write(self, value: T) -> dict[str, Any]:
-        """See Kind."""
         return write_record(value)
 
 
@@ -143,11 +141,9 @@ class Rows(Generic[T]):
     record: type[T]
 
     def read(self, path: str, value: Any) -> tuple[T, ...]:
-        """See Kind."""
         if not isinstance(value, list) or len(value) > self.most:
             raise InvalidPolicy(path, f"must be a list of at most {self.most} rows, not {shown(value)}")
         return tuple(read_record(self.record, f"{path}[{index}]", row) for index, row in enumerate(value))
 
     def write(self, value: tuple[T, ...]) -> list[dict[str, Any]]:
-        """See Kind."""
         return [write_record(row) for row in value]

@@ -44,13 +44,11 @@ class Exactly:
     only: int
 
     def read(self, path: str, value: Any) -> int:
-        """See Kind."""
         if isinstance(value, bool) or value != self.only:
             raise InvalidPolicy(path, f"must be {self.only}, the version that this service reads, not {shown(value)}")
         return self.only
 
     def write(self, value: int) -> int:
-        """See Kind."""
         return value
 
 
@@ -63,13 +61,11 @@ class Text:
     high: int
 
     def read(self, path: str, value: Any) -> str:
-        """See Kind."""
         if not isinstance(value, str) or not self.low <= len(value) <= self.high:
             raise InvalidPolicy(path, f"must be a text of {self.low} to {self.high} characters, not {shown(value)}")
         return value
 
     def write(self, value: str) -> str:
-        """See Kind."""
         return value
 
 
@@ -80,13 +76,11 @@ class Flag:
     suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> bool:
-        """See Kind."""
         if not isinstance(value, bool):
             raise InvalidPolicy(path, f"must be true or false, not {shown(value)}")
         return value
 
     def write(self, value: bool) -> bool:
-        """See Kind."""
         return value
 
 
@@ -100,13 +94,11 @@ class Count:
     unit: str
 
     def read(self, path: str, value: Any) -> int:
-        """See Kind."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
             raise InvalidPolicy(path, f"must be a whole number from {self.low} to {self.high}, not {shown(value)}")
         return value
 
     def write(self, value: int) -> int:
-        """See Kind."""
         return value
 
 
@@ -120,14 +112,12 @@ class Number:
     unit: str
 
     def read(self, path: str, value: Any) -> float:
-        """See Kind."""
         if not _is_number(value) or not self.low <= value <= self.high:
             span = f"{self.low:.15g} to {self.high:.15g}"
             raise InvalidPolicy(path, f"must be a number from {span}, not {shown(value)}")
         return float(value)
 
     def write(self, value: float) -> float:
-        """See Kind."""
         return _plain(value)
 
 
@@ -141,14 +131,12 @@ class Seconds:
     high: float
 
     def read(self, path: str, value: Any) -> timedelta:
-        """See Kind."""
         if not _is_number(value) or not self.low <= value <= self.high:
             span = f"{self.low:.15g} to {self.high:.15g}"
             raise InvalidPolicy(path, f"must be a number of seconds from {span}, not {shown(value)}")
         return timedelta(seconds=float(value))
 
     def write(self, value: timedelta) -> float:
-        """See Kind."""
         return _plain(value.total_seconds())
 
 
@@ -161,13 +149,11 @@ class SecondsList:
     each: Seconds
 
     def read(self, path: str, value: Any) -> tuple[timedelta, ...]:
-        """See Kind."""
         if not isinstance(value, list) or not 1 <= len(value) <= self.longest:
             raise InvalidPolicy(path, f"must be a list of 1 to {self.longest} numbers of seconds, not {shown(value)}")
         return tuple(self.each.read(f"{path}[{index}]", item) for index, item in enumerate(value))
 
     def write(self, value: tuple[timedelta, ...]) -> list[float]:
-        """See Kind."""
         return [self.each.write(item) for item in value]
 
 
@@ -179,13 +165,11 @@ class OneOf(Generic[T]):
     words: Mapping[str, T]
 
     def read(self, path: str, value: Any) -> T:
-        """See Kind."""
         if not isinstance(value, str) or value not in self.words:
             raise InvalidPolicy(path, f"must be one of {', '.join(self.words)}, not {shown(value)}")
         return self.words[value]
 
     def write(self, value: T) -> str:
-        """See Kind."""
         return next(word for word, meant in self.words.items() if meant == value)
 
 
@@ -198,7 +182,6 @@ class SomeOf(Generic[T]):
     least: int = 0
 
     def read(self, path: str, value: Any) -> tuple[T, ...]:
-        """See Kind."""
         if (
             not isinstance(value, list)
             or any(word not in list(self.words) for word in value)
@@ -209,7 +192,6 @@ class SomeOf(Generic[T]):
         return tuple(meant for word, meant in self.words.items() if word in value)
 
     def write(self, value: tuple[T, ...]) -> list[str]:
-        """See Kind."""
         return [word for word, meant in self.words.items() if meant in value]
 
 
@@ -220,13 +202,11 @@ class TimeOfDay:
     suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> time:
-        """See Kind."""
         if not isinstance(value, str) or not _TIME_OF_DAY.fullmatch(value):
             raise InvalidPolicy(path, f"must be a time of day in UTC such as 22:30, not {shown(value)}")
         return time.fromisoformat(value)
 
     def write(self, value: time) -> str:
-        """See Kind."""
         return f"{value:%H:%M}"
 
 
@@ -238,11 +218,9 @@ class OrNone(Generic[T]):
     kind: Kind[T]
 
     def read(self, path: str, value: Any) -> T | None:
-        """See Kind."""
         return None if value is None else self.kind.read(path, value)
 
     def write(self, value: T | None) -> Any:
-        """See Kind."""
         return None if value is None else self.kind.write(value)
 
 

@@ -43,7 +43,6 @@ class PlaybookTable:
     suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> tuple[Playbook, ...]:
-        """See fields.Kind."""
         if not isinstance(value, Mapping):
             raise InvalidPolicy(path, f"must be an object of fault and row, not {type(value).__name__}")
         table = {row.fault: row for row in PLAYBOOKS}
@@ -56,7 +55,6 @@ class PlaybookTable:
         return tuple(table[row.fault] for row in PLAYBOOKS)
 
     def write(self, value: tuple[Playbook, ...]) -> dict[str, Any]:
-        """See fields.Kind."""
         return {
             row.fault.value: {"response": row.response.value, "deadline": row.deadline.value, "tries": row.tries}
             for row in value

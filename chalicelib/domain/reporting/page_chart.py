@@ -110,7 +110,6 @@ def _starts(incident: Incident, points: Sequence[Point]) -> set[int]:
 
 
 def _picture_in_words(points: Sequence[Point], moments: Sequence[tuple[float, str, str]]) -> str:
-    """The picture in words."""
     low, high = min(value for _, value in points), max(value for _, value in points)
     marked = ", ".join(label for _, label, _ in moments) or "nothing"
     return f"Loss over time, from {low:.4g} to {high:.4g}; marked: {marked}"

@@ -101,7 +101,6 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 
 
 def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
-    """See JobRecord.began_again."""
     view = seen.value if isinstance(seen, Known) else None
     steps: list[int] = []
     for attempt in attempts:
@@ -119,7 +118,6 @@ def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
 
 
 def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
-    """See JobRecord.began_before."""
     found: Maybe[int] = Unknown("no earlier attempt's first step is known")
     for attempt in attempts:
         if attempt.name == name:
@@ -129,7 +127,6 @@ def began_before(attempts: Sequence[Attempt], name: str | None) -> Maybe[int]:
 
 
 def had_checkpoints(job: Job, attempts: Sequence[Attempt], incident: Incident) -> bool:
-    """See JobRecord.had_checkpoints."""
     if job.newest_save is not None:
         return True
     has_resumed = any(isinstance(attempt.resume_step, Known) and attempt.resume_step.value > 0 for attempt in attempts)

@@ -72,7 +72,6 @@ class SlurmMailbox:
         return ActionResult(action=name, done=Done.ALREADY, detail=f"SIG{doc.signal}: {answer.outcome}")
 
     def reply(self, job: Job, request_id: str) -> Maybe[ReplyView | None]:
-        """See ports.Mailbox."""
         if job.mailbox or job.platform != SLURM.name:
             return self._inner.reply(job, request_id)
         try:
@@ -108,34 +107,27 @@ class SlurmMailbox:
     # ---- the other one's -------------------------------------------------------------------------------------------
 
     def heartbeat(self, job: Job, attempt: AttemptView) -> AttemptView:
-        """See ports.Mailbox."""
         return self._inner.heartbeat(job, attempt)
 
     def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
-        """See ports.Mailbox."""
         return self._inner.heartbeat_times(job)
 
     def checkpoints(
         self, job: Job, attempts: Sequence[Attempt], *, near: Sequence[int] = ()
     ) -> Known[tuple[CheckpointView, ...]]:
-        """See ports.Mailbox."""
         attempts = (*attempts, *unheard_starts(attempts))
         return self._inner.checkpoints(self._kept(job) if job.checkpoints else job, attempts, near=near)
 
     def quarantine(self, job: Job, action: QuarantineCheckpoint, *, by: str, now: datetime) -> ActionResult:
-        """See ports.Mailbox."""
         return self._inner.quarantine(self._kept(job), action, by=by, now=now)
 
     def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
-        """See ports.Mailbox."""
         return self._inner.reports(job, attempt, kind, life=life)
 
     def fence(self, job: Job, *, attempt: str, number: int, superseded: Sequence[str], now: datetime) -> None:
-        """See ports.Mailbox."""
         self._inner.fence(job, attempt=attempt, number=number, superseded=superseded, now=now)
 
     def plan(self, job: Job, attempt: str, order: AttemptOrder, *, now: datetime) -> None:
-        """See ports.Mailbox."""
         self._inner.plan(job, attempt, order, now=now)
 
     def _kept(self, job: Job) -> Job:

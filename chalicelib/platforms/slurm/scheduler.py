@@ -86,11 +86,9 @@ class SlurmScheduler:
     # ---- names -----------------------------------------------------------------------------------------------------
 
     def owns(self, attempt: str) -> bool:
-        """See ports.Scheduler."""
         return is_slurm(attempt)
 
     def restarts_between(self, one: str, other: str) -> int | None:
-        """See ports.Scheduler."""
         if not (is_slurm(one) and is_slurm(other)):
             return None
         before, after = parse_attempt(one), parse_attempt(other)
@@ -99,7 +97,6 @@ class SlurmScheduler:
         return after.restart - before.restart
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:
-        """See ports.Scheduler."""
         if not is_slurm(attempt):
             return ()
         parts = parse_attempt(attempt)
@@ -160,7 +157,6 @@ class SlurmScheduler:
             raise
 
     def find(self, attempt: str) -> DiscoveredJob | None:
-        """See ports.Scheduler."""
         doc = self._head_nodes.attempt(attempt)
         return None if doc is None else found_of(doc, bucket=self._bucket)
 

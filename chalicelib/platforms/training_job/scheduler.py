@@ -86,17 +86,14 @@ class TrainingJobScheduler:
         return "." not in attempt
 
     def restarts_between(self, one: str, other: str) -> int | None:  # noqa: ARG002  each is a job of its own
-        """See ports.Scheduler."""
         return None
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:  # noqa: ARG002  as above
-        """See ports.Scheduler."""
         return ()
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def describe(self, attempt: str) -> AttemptView:
-        """See ports.Scheduler."""
         described = self._describe(attempt)
         if described is None:
             return AttemptView(name=attempt, status=AttemptStatus.GONE, detail="the platform does not know this name")
@@ -138,7 +135,6 @@ class TrainingJobScheduler:
         return Unknown(f"more than {_MAX_LIST_PAGES * 100} training jobs have changed")
 
     def discover(self, attempt: str) -> DiscoveredJob | None:
-        """See ports.Scheduler."""
         found = self.find(attempt)
         if found is None or not (found.policy_name or found.job_id):
             return None
@@ -148,7 +144,6 @@ class TrainingJobScheduler:
         return replace(found, policy_name=found.policy_name or "default")  # a clone whose policy tag was taken off
 
     def find(self, attempt: str) -> DiscoveredJob | None:
-        """See ports.Scheduler."""
         described = self._describe(attempt)
         if described is None:
             return None
@@ -208,7 +203,6 @@ class TrainingJobScheduler:
         )
 
     def missed(self, job: Job, *, besides: Collection[str]) -> str | None:
-        """See ports.Scheduler."""
         since = job.attempt_started_at or job.created_at
         for name in islice(self._listed(since), MAX_LIVING):
             described = self._describe(name) if name not in besides else None

@@ -171,19 +171,15 @@ class Intake:
         return Outcome(what=OutcomeKind.DROPPED, reason="the agent has started", signal=signal.kind.value)
 
     def receive_for_node(self, signal: Signal, *, of_run: str | None = None) -> Outcome:
-        """See NodeIntake."""
         return self._nodes.receive_for_node(signal, of_run=of_run)
 
     def cancel(self, incident_id: str, signal: Signal) -> Outcome:
-        """See IncidentOpener.hand."""
         return self._opener.hand(incident_id, signal)
 
     def register(self, found: DiscoveredJob) -> Job:
-        """See Registration."""
         return self._registration.register(found)
 
     def adopt(self, job: Job, found: DiscoveredJob) -> Job:
-        """See Registration."""
         return self._registration.adopt(job, found)
 
     @property

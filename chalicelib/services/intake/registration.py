@@ -51,7 +51,6 @@ class Registration:
         return Ownership(registry=self.registry, scheduler=self.scheduler)
 
     def lives(self, job: Job) -> bool:
-        """See Ownership."""
         return self._ownership.lives(job)
 
     def job_of(self, signal: Signal) -> Job | None:

@@ -65,7 +65,6 @@ class ReadOnlySchedulers:
         self._part = part
 
     def of(self, platform: str) -> Any:
-        """See ports.Schedulers."""
         return ReadOnly(self._part.of(platform), "scheduler")
 
 

@@ -16,7 +16,6 @@ from rekindle.protocol.quantities import duration
 
 
 def clusters(args: argparse.Namespace) -> int:
-    """All clusters, or one."""
     if args.cluster is not None:
         return _one(args)
     with connected(args, only_look=True) as client:

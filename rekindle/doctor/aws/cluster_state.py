@@ -59,7 +59,6 @@ def read_agent(account: Account, bucket: str | NotInspected, cluster: str) -> Ag
 
 
 def read_slurm_nodes(account: Account, bucket: str | NotInspected, cluster: str) -> NodesDoc | Missing | NotInspected:
-    """The nodes as Slurm has them."""
     return read_document(account, bucket, names.nodes_key(cluster), NodesDoc)
 
 

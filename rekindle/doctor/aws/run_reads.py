@@ -74,7 +74,6 @@ def _plan(account: Account, training_job: str) -> Found[PlanFacts] | None:
 
 
 def _heartbeat(account: Account, mailbox: str, attempt: str) -> Found[Heartbeat]:
-    """The attempt's heartbeat in its mailbox."""
     bucket = bucket_of(mailbox)
     if bucket is None:
         return NotInspected("the mailbox is not in S3")

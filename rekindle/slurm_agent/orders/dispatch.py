@@ -45,7 +45,6 @@ class OrderDispatcher:
         self._asked: dict[str, int] = {}
 
     def check(self, order: Order) -> None:
-        """See `ports.Slurm`."""
         self._slurm.check(order)
 
     def carry_out(self, order_try: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
@@ -101,7 +100,6 @@ class OrderDispatcher:
         return tuple(problems)
 
     def refusals_of_copies(self) -> tuple[str, ...]:
-        """See `ports.Slurm`."""
         return self._slurm.refusals_of_copies()
 
     def has_forgotten(self, order: Order) -> bool:

@@ -47,7 +47,6 @@ class Watch:
         self._failures = 0
 
     def ask(self) -> int:
-        """See dispatch.WatcherLoop."""
         with self._lock:
             look_number = self._begun + 1
         self._wake.set()

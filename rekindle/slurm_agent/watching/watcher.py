@@ -110,7 +110,6 @@ class Watch:
         return self._settings[1] if self._settings is not None else self._reads.settings()
 
     def start(self, attempt: str) -> AttemptDoc | None:
-        """See `ports.Slurm`."""
         return self._held.docs.get(attempt) or self._written(attempt)
 
     def _written(self, attempt: str) -> AttemptDoc | None:
@@ -135,11 +134,9 @@ class Watch:
 
     @property
     def commands(self) -> int:
-        """See `ports.Watcher`."""
         return self._reads.commands
 
     def advice(self, now: datetime) -> tuple[Advice, ...]:
-        """See `ports.Watcher`."""
         settings = self._reads.settings()
         return tuple(
             advice(
@@ -178,7 +175,6 @@ class Watch:
         return tuple(sorted(self._held.late_copies))
 
     def tell_again(self) -> None:
-        """See `ports.Watcher`."""
         self._is_all_due = True
 
     def read(self, now: datetime) -> Reading:
