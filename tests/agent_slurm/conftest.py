@@ -10,7 +10,7 @@ import pytest
 from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key, nodes_key
 from rekindle.slurm_agent.base.ports import News, Reading
-from rekindle.slurm_agent.copies.hashes import ValueHashes
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
@@ -85,7 +85,7 @@ class Head:
             followed_jobs=self.followed_jobs,
             published=self.board.get,
             owners=owners,
-            hashes=(hashes := ValueHashes(self.memory)),
+            kept=(kept := SpecFolder(self.fake.folder / "kept")),
         )
         self.commands = Commands(
             cluster="ml",
@@ -98,7 +98,7 @@ class Head:
             owners=owners,
             asked=self.watch.asked,
             start=self.watch.start,
-            hashes=hashes,
+            hashes=kept.hashes,
         )
 
     def saw(self, slurm_job: int, user: str) -> None:

@@ -6,7 +6,8 @@ import hashlib
 import struct
 
 from rekindle.protocol.cluster.documents import JobSpec
-from rekindle.slurm_agent.copies.hashes import KEPT_AS, ValueHashes, surely_differ
+from rekindle.slurm_agent.copies.hashes import ValueHashes, surely_differ
+from rekindle.slurm_agent.copies.kept import KEY
 from tests.agent_slurm.conftest import Head
 from tests.agent_slurm.test_submit import ME
 
@@ -25,7 +26,7 @@ def test_a_secret_is_published_by_its_keyed_hash_alone_and_another_value_is_told
     [spec] = [JobSpec.from_json(raw) for key, raw in head.board.items() if "/specs/" in key]
     assert spec.left_out == ("HF_TOKEN",)
     published = b"".join(head.board.values())
-    key = head.memory.items(KEPT_AS)[KEPT_AS]
+    key = (head.fake.folder / "kept" / "specs" / KEY).read_bytes()
     assert key not in published
     for given in ("hf_1", "img"):
         assert hashlib.sha256(given.encode()).hexdigest()[:16].encode() not in published
@@ -38,7 +39,7 @@ def test_a_secret_is_published_by_its_keyed_hash_alone_and_another_value_is_told
 
 
 def test_another_head_nodes_hash_is_no_difference() -> None:
-    ours, theirs = ValueHashes(), ValueHashes()
+    ours, theirs = ValueHashes(lambda: b"ours"), ValueHashes(lambda: b"theirs")
     assert ours.of("A", "x") != theirs.of("A", "x")
     assert not surely_differ(ours.of("A", "x"), theirs.of("A", "y"))
     assert surely_differ(ours.of("A", "x"), ours.of("A", "y"))

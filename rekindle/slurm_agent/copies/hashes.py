@@ -1,42 +1,28 @@
 """Hashes by which values of two environments are compared. They stand in the cluster state, and the key does not.
 
-The key lies in the agent's own state on the head node, which its user alone can read: without it a short or guessable
-secret could be found by trying. A hash of another head node's key tells nothing, and is no difference.
+The key is that of the kept specs, which the agent's user alone can read: without it a short or guessable secret could
+be found by trying. A hash of another key tells nothing, and is no difference.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from typing import Final
-
-from rekindle.slurm_agent.base.ports import Memory
-
-KEPT_AS: Final = "hash-key"
-_KEY_BYTES: Final = 32
 
 
 class ValueHashes:
-    """memory: what holds the key; None for one that ends with this process (tests of one part)."""
+    """key: asked each time; another head node may have made the one that counts."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self._memory = memory
-        kept = memory.items(KEPT_AS).get(KEPT_AS) if memory is not None else None
-        self._key = kept or secrets.token_bytes(_KEY_BYTES)
-        self._is_kept = kept is not None
-        self._name = hmac.digest(self._key, b"", hashlib.sha256).hex()[:8]
+    def __init__(self, key: Callable[[], bytes]) -> None:
+        self._key = key
 
     def of(self, name: str, given: str) -> str:
         """With the key's own name before it."""
+        key = self._key()
         raw = f"{name}\0{given}".encode("utf-8", "surrogateescape")
-        return f"{self._name}:{hmac.digest(self._key, raw, hashlib.sha256).hex()[:32]}"
-
-    def key_to_keep(self) -> bytes | None:
-        """The key, until the memory holds it."""
-        if not self._is_kept and self._memory is not None:
-            self._is_kept = KEPT_AS in self._memory.items(KEPT_AS)
-        return None if self._is_kept else self._key
+        return f"{hmac.digest(key, b'', 'sha256').hex()[:8]}:{hmac.digest(key, raw, 'sha256').hex()[:32]}"
 
 
 def surely_differ(one: str, other: str) -> bool:
@@ -46,4 +32,5 @@ def surely_differ(one: str, other: str) -> bool:
     return one.partition(":")[0] == other.partition(":")[0] and one != other
 
 
-OF_THIS_PROCESS: Final = ValueHashes()
+_KEY: Final = secrets.token_bytes(32)
+OF_THIS_PROCESS: Final = ValueHashes(lambda: _KEY)

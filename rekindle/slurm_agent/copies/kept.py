@@ -25,7 +25,7 @@ from rekindle.protocol.cluster.documents import MAX_SPEC_BYTES, JobSpec
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies.capture import is_secret
-from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
+from rekindle.slurm_agent.copies.hashes import ValueHashes
 
 FOLDER: Final = "rekindle"
 KEY: Final = "key"
@@ -52,11 +52,10 @@ class SpecFolder:
         self,
         state_dir: Path | None = None,
         state_location: Callable[[], str] = str,
-        hashes: ValueHashes = OF_THIS_PROCESS,
     ) -> None:
         self._own = state_dir / "specs" if state_dir is not None else None
         self._state_location = state_location
-        self._hashes = hashes
+        self.hashes = ValueHashes(self._keyed)
         self._unwritten: dict[str, bytes] = {}
         self._key: bytes | None = None
 
@@ -70,7 +69,7 @@ class SpecFolder:
         if len(self._unwritten) < MAX_UNWRITTEN:
             self._unwritten[name] = body
         self.write()
-        return name, published(spec, self._hashes)
+        return name, published(spec, self.hashes)
 
     def write(self) -> bool:
         """Write down what is not yet. False: that cannot be done now."""

@@ -11,7 +11,6 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
-from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -37,12 +36,9 @@ def build(ground: AgentContext) -> Parts:
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
     files = UserFiles()
-    hashes = ValueHashes(ground.memory)
     rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
     joining = Joining(reads, rules)
-    kept = SpecFolder(
-        ground.state_dir if ground.keeps else None, lambda: watch.current_settings().state_location, hashes
-    )
+    kept = SpecFolder(ground.state_dir if ground.keeps else None, lambda: watch.current_settings().state_location)
     watch = Watch(
         cluster=ground.cluster,
         reads=reads,
@@ -54,7 +50,6 @@ def build(ground: AgentContext) -> Parts:
         owners=owners,
         joining=joining,
         files=files,
-        hashes=hashes,
         kept=kept,
     )
     gate = Gate(
@@ -92,7 +87,7 @@ def build(ground: AgentContext) -> Parts:
         spec=watch.spec,
         deliver=relay.deliver,
         files=files,
-        hashes=hashes,
+        hashes=kept.hashes,
     )
     return Parts(slurm=commands, watcher=watch, relay=relay, kept=kept)
 

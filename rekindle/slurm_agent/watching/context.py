@@ -9,7 +9,6 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
-from rekindle.slurm_agent.copies.hashes import ValueHashes
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -40,7 +39,6 @@ class LookInputs:
     joining: Joining
     protection: Protection
     files: UserFiles
-    hashes: ValueHashes
     kept: SpecFolder
 
 

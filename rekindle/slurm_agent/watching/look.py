@@ -19,7 +19,6 @@ from rekindle.protocol.cluster.names import nodes_key, spec_key
 from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.hashes import KEPT_AS
 from rekindle.slurm_agent.copies.reads import SEVERAL
 from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import capture_spec
@@ -100,8 +99,6 @@ class SlurmLook:
         ]
         self._endings.look_for_the_vanished({job.job for job in jobs})
         self._list_what_is_followed()
-        if (key := self._inputs.hashes.key_to_keep()) is not None:
-            self._found.memory[KEPT_AS] = key
         return self._found.reading()
 
     def _asked_by(self, jobs: Iterable[Job], tracked: Mapping[int, AttemptDoc]) -> dict[int, comment.Comment]:
@@ -279,7 +276,7 @@ class SlurmLook:
         before = self.held.known.get(job.job)
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
-        taken = capture_spec(self._reads, self._settings, job, detail, self._inputs.hashes)
+        taken = capture_spec(self._reads, self._settings, job, detail, self._inputs.kept.hashes)
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = before.exclude if before is not None and before.spec is not None else own
         taken = with_exclude(taken, exclude)

@@ -25,7 +25,6 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, 
 from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -72,7 +71,6 @@ class Watch:
         owners: Owners,
         joining: Joining | None = None,
         files: UserFiles | None = None,
-        hashes: ValueHashes = OF_THIS_PROCESS,
         kept: SpecFolder | None = None,
     ) -> None:
         self.slurm_version = ""
@@ -93,7 +91,6 @@ class Watch:
             joining=joining,
             protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
             files=files or UserFiles(),
-            hashes=hashes,
             kept=kept or SpecFolder(),
         )
         self._followed_jobs = followed_jobs
