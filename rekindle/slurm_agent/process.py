@@ -116,7 +116,6 @@ class Agent:
                     s3=clients.s3,
                     bucket=settings.bucket,
                     cluster=settings.cluster,
-                    outbox=self.outbox,
                     kept=self.parts.kept,
                 ),
                 reread=self.watch,

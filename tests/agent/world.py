@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, JobSpec
@@ -85,6 +88,21 @@ class Network:
         return call
 
 
+class Bucket:
+    """What of S3 an agent without a cloud asks for: orders that the service has written down."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+
+    def put_object(self, *, Bucket: str, Key: str, Body: bytes) -> None:
+        self.objects[Key] = Body
+
+    def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:
+        if Key not in self.objects:
+            raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject")
+        return {"Body": io.BytesIO(self.objects[Key])}
+
+
 class World:
     """`cloud` None: no AWS at all, for tests of what is done at the desk."""
 
@@ -96,7 +114,9 @@ class World:
         self.ctld = Ctld()
         self.watcher = Seen(self.ctld)
         self.kept = SpecFolder()
-        self.network = {name: Network(cloud and cloud.client(name)) for name in ("sqs", "s3", "events")}
+        self.bucket = cloud.client("s3") if cloud is not None else Bucket()
+        self.network = {name: Network(cloud and cloud.client(name)) for name in ("sqs", "events")}
+        self.network["s3"] = Network(self.bucket)
         self.settings = Settings.read(
             {"REKINDLE_BUCKET": BUCKET, "REKINDLE_CLUSTER": CLUSTER}, {"state_dir": str(folder)}
         )
@@ -144,8 +164,8 @@ class World:
         return replace(order, **changes)
 
     def write_down(self, order: Order) -> None:
-        """What the service does before it sends an order; the outbox stands for the bucket, where there is no cloud."""
-        self.agent.outbox.keep(Reading(documents={order_key(CLUSTER, order.token): order.to_json()}))
+        """What the service does before it sends an order."""
+        self.bucket.put_object(Bucket=BUCKET, Key=order_key(CLUSTER, order.token), Body=order.to_json())
 
     def send(self, message: Order | str) -> None:
         if isinstance(message, Order) and message.verb is Verb.SUBMIT:

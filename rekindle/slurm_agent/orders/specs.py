@@ -11,17 +11,15 @@ from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
 from rekindle.slurm_agent.base.ports import KeptSpecs
 from rekindle.slurm_agent.orders.verbs import OrderNotReady
-from rekindle.slurm_agent.publishing.outbox import Outbox
 
 
 class StoredSpecs:
     """`verbs.Specs`."""
 
-    def __init__(self, *, s3: Any, bucket: str, cluster: str, outbox: Outbox, kept: KeptSpecs) -> None:
+    def __init__(self, *, s3: Any, bucket: str, cluster: str, kept: KeptSpecs) -> None:
         self._s3 = s3
         self._bucket = bucket
         self._cluster = cluster
-        self._outbox = outbox
         self._kept = kept
 
     def get(self, name: str) -> JobSpec:
@@ -37,9 +35,8 @@ class StoredSpecs:
         Raises: OrderNotReady while S3 is away, LookupError for an order that is not in the cluster state exactly so.
         """
         key = order_key(self._cluster, order.token)
-        raw = self._outbox.document(key) or self._fetch(key)
         try:
-            is_the_same = Order.from_json(raw) == order
+            is_the_same = Order.from_json(self._fetch(key)) == order
         except MailboxError as err:
             raise LookupError(f"{key} cannot be read: {err}") from err
         if not is_the_same:
