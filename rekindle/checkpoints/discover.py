@@ -15,6 +15,7 @@ from typing import Final
 from rekindle.checkpoints.containers import contents, problem_of
 from rekindle.checkpoints.formats import contents_of, damage, format_of, judge, marked_format, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
+from rekindle.checkpoints.megatron import joined_ranks
 from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_one_file, is_temporary, plain, read_name
 from rekindle.checkpoints.poison import nan_in
 from rekindle.checkpoints.steps import inner_steps
@@ -37,7 +38,7 @@ def discover(listing: Mapping[str, int], read: Read) -> tuple[Found, ...]:
     found: list[Found] = []
     _descend("", _FolderTree.of(files), _Source(read=_exact(read)), found)
     found = [item if item.step is not None else replace(item, step=_step_above(item.root)) for item in found]
-    return tuple(sorted(found, key=order, reverse=True))
+    return tuple(sorted(joined_ranks(found), key=order, reverse=True))
 
 
 def _step_above(root: str) -> int | None:

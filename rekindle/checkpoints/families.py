@@ -126,7 +126,7 @@ def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tup
     """The same; those that lack a part of the state which others of their family have, have that as a problem."""
     shapes: dict[Family, dict[str, Shape]] = {}
     for item in found:
-        if item.is_complete and len(item.files) > 1:
+        if item.is_complete and item.root not in item.files:  # a folder
             start = len(item.root) + 1 if item.root else 0
             shapes.setdefault(joined[item.root], {})[item.root] = shape_of(path[start:] for path in item.files)
     siblings = {family: Siblings(by_root) for family, by_root in shapes.items()}

@@ -20,7 +20,7 @@ _PART: Final = re.compile(
     r"|data_?loader|dl_state\w*|loader_state|train(?:er)?_state|dataset_state)(?![a-z])",
     re.IGNORECASE,
 )
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"(?<!mp_rank_)(?<!mp_rank_\d)\d+")  # ranks of a model's grid are not another's copies
 _OF_RANK: Final = re.compile(r"(?<![a-z])(?:rank|rng_state|random_states)[=_-]?0*(\d+)", re.IGNORECASE)
 
 # What every process writes, by the file that says whose checkpoint it is. Sources: Accelerate, save_accelerator_state;

@@ -290,3 +290,23 @@ def test_only_so_many_damaged_ones_are_read(s3: Side) -> None:
     calls = calls_of(s3[1])
     assert all(view.problems for view in found(s3))
     assert calls["GetObject"] <= 16 + 8 + MAX_MORE
+
+
+def test_a_manifest_s_word_that_the_loss_could_not_be_read_reaches_the_choice_of_a_resume_point(s3: Side) -> None:
+    s3[1].checkpoint(200, loss_unread=True)
+    s3[1].checkpoint(100)
+    assert [(view.step, view.loss_unread) for view in found(s3)] == [(200, True), (100, False)]
+
+
+def test_nemo_1_s_files_of_all_ranks_are_one_checkpoint(s3: Side) -> None:
+    ranks = [f"tp_rank_{tensor:02d}_pp_rank_000" for tensor in range(16)]
+    names = [f"megatron_gpt--val_loss=2.10-step={step}-consumed_samples={step * 8}.0.ckpt" for step in (99, 199, 299)]
+    put(s3[1], {f"nemo/checkpoints/{rank}/{name}": saved_by_torch() for rank in ranks for name in names})
+    put(s3[1], {f"nemo/checkpoints/{rank}/{names[2].replace('299', '399')}": saved_by_torch() for rank in ranks[:-1]})
+    assert told(found(s3)) == [
+        (399, "nemo", "nemo/checkpoints/" + names[2].replace("299", "399"), False),
+        *(
+            (step, "nemo", f"nemo/checkpoints/{name}", True)
+            for step, name in ((299, names[2]), (199, names[1]), (99, names[0]))
+        ),
+    ]

@@ -104,6 +104,12 @@ def test_checkpoints_on_a_shared_path_are_those_that_the_agent_lists(box: Box) -
     ]
 
 
+def test_the_agent_s_word_that_a_loss_could_not_be_read_reaches_the_choice_of_a_resume_point(box: Box) -> None:
+    box.found(replace(a_checkpoint(200), loss_unread=True), a_checkpoint(100))
+    views = box.mailbox.checkpoints(RELAYED, ATTEMPTS).value
+    assert [(view.step, view.loss_unread) for view in views] == [(200, True), (100, False)]
+
+
 @pytest.mark.parametrize("job", [RELAYED, JOB, replace(RELAYED, checkpoints="")])
 def test_no_list_is_no_empty_list(box: Box, job: Job) -> None:
     with pytest.raises(DependencyUnavailable, match="not listed"):

@@ -66,6 +66,36 @@ def test_what_public_programs_leave_is_found_with_its_step(files: Files, expecte
     assert [step for step, _ in usable(files)] == expected
 
 
+def test_a_megatron_rank_that_the_siblings_have_is_missing_where_no_arguments_tell_of_the_grid() -> None:
+    bare = {
+        f"iter_{step:07d}/mp_rank_{rank}/model_optim_rng.pt": full(step) for step in (300, 400) for rank in ["00", "01"]
+    }
+    del bare["iter_0000400/mp_rank_01/model_optim_rng.pt"]
+    assert [step for step, _ in usable(bare)] == [300]
+
+
+def nemo_1(step: int, *ranks: str, end: str = "") -> Files:
+    name = f"megatron_gpt--val_loss=2.10-step={step}-consumed_samples={step * 8}.0{end}.ckpt"
+    return {f"checkpoints/{rank}/{name}": full(step) for rank in ranks}
+
+
+TENSOR = ("mp_rank_00", "mp_rank_01")
+GRID = tuple(f"tp_rank_{tensor:02d}_pp_rank_{stage:03d}" for tensor in (0, 1) for stage in (0, 1))
+
+
+@pytest.mark.parametrize("ranks", [TENSOR, GRID], ids=["tensor", "grid"])
+def test_nemo_1_s_files_of_all_ranks_are_one_checkpoint(ranks: tuple[str, ...]) -> None:
+    saved = nemo_1(99, *ranks) | nemo_1(199, *ranks) | nemo_1(199, *ranks, end="-last")
+    assert [step for step, _ in usable(saved)] == [199, 199, 99]
+    roots = {root for _, root in usable(saved)}
+    assert not any("rank" in root for root in roots), "as NeMo itself is given it"
+    for lost in ranks:
+        cut = {path: body for path, body in saved.items() if f"{lost}/" not in path or "step=99" in path}
+        assert [step for step, _ in usable(cut)] == [99], lost
+    alone = nemo_1(99, *GRID[:-1])
+    assert usable(alone) == [], "a corner of the grid has nothing at all"
+
+
 def test_a_megatron_rank_without_a_file_that_the_others_have_is_told() -> None:
     files = megatron(300, "00", "01") | {"iter_0000300/mp_rank_00/distrib_optim.pt": full(1)}
     (item,) = judged(files)

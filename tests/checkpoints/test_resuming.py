@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -155,6 +155,17 @@ def test_what_it_has_sealed_counts_only_whole_of_numbers_and_neither_quarantined
     laid_out(poison, {"model.safetensors": len(header).to_bytes(8, "little") + header + b"\x00\x00\xc0\x7f" * 16})
     sealed(tmp_path, poison, 9)
     assert plan_of(tmp_path, **OWN).step == 2
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(600, 2), (7200, 6)], ids=["near", "too far back"])
+def test_a_save_whose_loss_was_read_is_taken_before_newer_ones_whose_loss_was_not(
+    tmp_path: Path, disk: Path, age_s: int, expected: int
+) -> None:
+    now = datetime.now(UTC)
+    sealed(tmp_path, disk / "checkpoint-2", 2, saved_at=now - timedelta(seconds=age_s))
+    sealed(tmp_path, disk / "checkpoint-4", 4, saved_at=now - timedelta(seconds=60), loss_unread=True)
+    sealed(tmp_path, disk / "checkpoint-6", 6, saved_at=now, loss_unread=True)
+    assert plan_of(tmp_path, **OWN).step == expected
 
 
 def test_a_second_save_into_a_sealed_folder_that_did_not_finish_is_noticed(tmp_path: Path, disk: Path) -> None:

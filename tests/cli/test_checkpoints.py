@@ -204,3 +204,16 @@ def test_gigabytes_that_no_rule_knows_are_named_and_are_no_success(run: Run, tmp
     with (tmp_path / "state" / "blob.dat").open("wb") as file:
         file.truncate(10_000)
     assert run("checkpoints", str(tmp_path)).code == 0
+
+
+@pytest.mark.parametrize("names", [("step-100/weights.xyz",), ("a/x.bin", "b/x.bin", "c/x.bin")])
+def test_they_are_no_success_in_a_folder_of_a_checkpoint_s_name_or_in_small_ones_either(
+    run: Run, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1_500_000_000 // len(names))
+    ended = run("checkpoints", str(tmp_path))
+    assert ended.code == 1
+    assert "unknown" in ended.out

@@ -18,6 +18,7 @@ from chalicelib.domain.resume.resume_point import choose_resume_point
 from chalicelib.domain.resume.rollback import account_rollback, data_rollbacks, onset_to_precede
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, decide, incident, look, seen, signal, view
+from tests.domain.policies import changed
 
 NAN = FaultClass.NON_FINITE
 POINTS = tuple(checkpoint(step) for step in (100, 99, 98, 97, 90, 50))
@@ -46,6 +47,31 @@ def test_a_checkpoint_that_its_monitor_held_for_poisoned_is_never_chosen() -> No
         for point in POINTS
     )
     assert resumes_at(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), held) == 97
+
+
+@pytest.mark.parametrize(
+    ("read", "bound_s", "expected", "told"),
+    [
+        (99, 3600, 99, "that of step 100 was saved while the loss could not be read"),
+        (90, 3600, 90, "that of step 100 was saved while the loss could not be read"),
+        (90, 5, 100, "whether its weights are finite is not known"),  # a start may not throw away so much by itself
+        (90, 0, 90, "that of step 100 was saved while the loss could not be read"),  # it may throw away anything
+        (0, 3600, 100, "whether its weights are finite is not known"),  # none was read
+    ],
+)
+def test_what_was_saved_while_the_loss_could_not_be_read_is_no_clean_resume_point(
+    read: int, bound_s: int, expected: int, told: str
+) -> None:
+    points = tuple(dataclasses.replace(point, loss_unread=point.step > read) for point in POINTS)
+    policy = changed(approvals={"max_loss": timedelta(seconds=bound_s)})
+    point = choose_resume_point(points, incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), policy)
+    assert point is not None
+    assert point.step == Known(expected)
+    assert told in point.text
+    ordered = incident(Phase.RESUBMITTING, order={"do": "resubmit", "from_step": 100})
+    chosen = choose_resume_point(points, ordered, policy)
+    assert chosen is not None
+    assert chosen.step == Known(100), "a person named it"
 
 
 def test_the_onset_of_a_lost_event_is_read_from_the_heartbeat() -> None:

@@ -173,6 +173,7 @@ class S3Checkpoints:
             root=manifest.root,
             kind=FORENSIC if is_forensic(manifest.request_id) else manifest.kind.value,
             fenced=view.fenced or late,
+            loss_unread=manifest.loss_unread,
         )
         if view.fenced:
             return view  # never resumed from, so not worth a listing

@@ -22,6 +22,7 @@ from rekindle.checkpoints.discover import discover, latest_problem
 from rekindle.checkpoints.families import of_one_run, side_state_words
 from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format
+from rekindle.checkpoints.megatron import joined_ranks, without_rank_folder
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 from rekindle.protocol.mailbox import Place, relative_path
@@ -77,7 +78,8 @@ class S3Discovery:
         words = side_state_words(_below(place, item.place.path) for item in candidates)
         candidates = [item for item in candidates if words[_below(place, item.place.path)] is None]
         views = list(stale)
-        judged: list[tuple[str, Found, list[datetime]]] = []
+        judged: list[Found] = []
+        times: dict[str, datetime] = {}
         for candidate in _worth_a_listing(candidates, near):
             files = self._files(candidate)
             folder, slash, _ = candidate.place.path.rpartition("/")
@@ -86,16 +88,24 @@ class S3Discovery:
             for found in discover(sizes, self._reader(candidate.place, base)):
                 if found.step is None or found.step in skip_steps or found.format is Format.UNKNOWN:
                     continue  # nothing that a resume point could be: of no known step or layout
-                times = [files[base + path].modified_at for path in found.files]
-                classes = {path: files[base + path].storage for path in found.files}
-                archived = texts(verdict(Evidence(classes=classes)))
-                if times:
-                    judged.append((base, replace(found, problems=(*found.problems, *archived)), times))
-        roots = [replace(found, root=_below(place, base + found.root)) for base, found, _ in judged]
-        own = of_one_run(roots, [_below(place, Place.parse(root).path) for root in like])
-        for (base, found, times), view in zip(judged, own, strict=True):
-            root = Place(bucket=place.bucket, path=base + found.root)
-            views.append(_view(replace(found, problems=view.problems), root, times, attempts))
+                own = {_below(place, base + path): files[base + path] for path in found.files}
+                archived = texts(verdict(Evidence(classes={path: item.storage for path, item in own.items()})))
+                times |= {path: item.modified_at for path, item in own.items()}
+                judged.append(
+                    replace(
+                        found,
+                        root=_below(place, base + found.root),
+                        files={path: item.bytes for path, item in own.items()},
+                        problems=(*found.problems, *archived),
+                    )
+                )
+        whole = of_one_run(
+            joined_ranks([found for found in judged if found.files]),
+            [_below(place, Place.parse(root).path) for root in like],
+        )
+        for found in whole:
+            root = place.join(found.root) if found.root else place
+            views.append(_view(found, root, [times[path] for path in found.files], attempts))
         return views
 
     # ---- candidates ------------------------------------------------------------------------------------------------
@@ -203,9 +213,12 @@ def _own(folder: Place, objects: Sequence[Listed], names: Sequence[str]) -> _Can
 
 
 def _worth_a_listing(candidates: Sequence[_Candidate], near: Sequence[int]) -> list[_Candidate]:
-    ordered = sorted(candidates, key=lambda item: (item.number, item.place.path), reverse=True)
-    indexes = wanted_of([item.number for item in ordered], newest=NEWEST, spaced=SPACED, near=near)
-    return [item for index, item in enumerate(ordered) if index in indexes]
+    """Those whose files are of one checkpoint, one for each rank, count as one."""
+    groups: dict[str, list[_Candidate]] = {}
+    for item in sorted(candidates, key=lambda item: (item.number, item.place.path), reverse=True):
+        groups.setdefault(without_rank_folder(item.place.path), []).append(item)
+    indexes = wanted_of([items[0].number for items in groups.values()], newest=NEWEST, spaced=SPACED, near=near)
+    return [item for index, items in enumerate(groups.values()) if index in indexes for item in items]
 
 
 def _below(place: Place, path: str) -> str:

@@ -73,6 +73,7 @@ def _view(found: FoundCheckpoint, attempts: Sequence[Attempt]) -> CheckpointView
         saved_at=found.saved_at,
         problems=found.problems,
         fenced=fenced,
+        loss_unread=found.loss_unread,
     )
 
 

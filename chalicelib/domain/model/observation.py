@@ -206,7 +206,8 @@ class AttemptView(Record):
 class CheckpointView(Record):
     """One checkpoint, newest first in an observation. `problems` empty means verified; `attempt` wrote it.
 
-    `fenced` is True for one written by an attempt after it had been superseded: never resumed from.
+    `fenced` is True for one written by an attempt after it had been superseded: never resumed from. `loss_unread`: the
+    loss could not be read as it was saved, so that whether its weights are finite is not known.
     """
 
     step: int
@@ -217,6 +218,7 @@ class CheckpointView(Record):
     saved_at: datetime
     problems: tuple[str, ...] = ()
     fenced: bool = False
+    loss_unread: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,13 +70,16 @@ def passed_over(incident: Incident, seen: Observation, resume_step: Maybe[int]) 
         PassedOver(
             steps=steps,
             time=Known(timedelta(seconds=steps * pace)) if pace else Unknown("how long a step takes is not known"),
-            saves=tuple(
-                f"step {step}: {next(iter(item.problems), 'not allowed after this fault')}"
-                for step, item in sorted(beyond.items(), reverse=True)
-            ),
+            saves=tuple(f"step {step}: {_why(item)}" for step, item in sorted(beyond.items(), reverse=True)),
             usual_steps=_usual(own),
         )
     )
+
+
+def _why(item: CheckpointView) -> str:
+    if item.problems:
+        return item.problems[0]
+    return "its loss could not be read" if item.loss_unread else "not allowed after this fault"
 
 
 def _usual(saves: Sequence[CheckpointView]) -> int | None:

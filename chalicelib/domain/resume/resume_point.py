@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.model.evidence import FORENSIC, newest_before
@@ -43,6 +44,8 @@ def choose_resume_point(
 ) -> ResumePoint | None:
     """The newest verified checkpoint that the fault allows.
 
+    One that was saved while the loss could not be read is passed over for an earlier one, unless that throws away more
+    than a start may without a person (`approvals.max_loss`).
     No manifest at all: the trainer's own habit decides, as it did for the first attempt; but not where it must resume
     before some step, because nothing tells what its own newest checkpoint holds. Then, and where there are manifests
     but none that may be used: None, because resuming from a bad one or from nothing is a person's choice.
@@ -65,16 +68,32 @@ def choose_resume_point(
         return None
     if not fit:
         return _own_habit_after_all(checkpoints, incident)
-    best = max(fit, key=lambda item: (item.step, item.saved_at))
+    newest = max(fit, key=_order)
+    best = newest if is_ordered else _loss_read(fit, newest, policy.approvals.max_loss) or newest
+    told = ""
+    if best.loss_unread:
+        told = "; its loss could not be read, so that whether its weights are finite is not known"
+    elif best is not newest:
+        told = f"; that of step {newest.step} was saved while the loss could not be read"
     return ResumePoint(
         step=Known(best.step),
         root=best.root,
         manifest=best.manifest or None,
         rule=rule,
-        text=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}",
+        text=f"at step {best.step} from the verified {best.kind} checkpoint of {best.attempt}{told}",
         goes_back=limit is not None,
         key=checkpoint_key(best),
     )
+
+
+def _order(item: CheckpointView) -> tuple[int, datetime]:
+    return item.step, item.saved_at
+
+
+def _loss_read(fit: Sequence[CheckpointView], newest: CheckpointView, most: timedelta) -> CheckpointView | None:
+    """The newest whose loss was read, saved at most so long before `newest`; 0: however long."""
+    near = (item for item in fit if not most or newest.saved_at - item.saved_at <= most)
+    return max((item for item in near if not item.loss_unread), key=_order, default=None)
 
 
 def _is_whole(item: CheckpointView) -> bool:

@@ -19,7 +19,7 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
 
 MAX_KEYS: Final = 300_000
-LARGE_BYTES: Final = 1_000_000_000  # in one folder, or one file: logs and samples are smaller, training states larger
+LARGE_BYTES: Final = 1_000_000_000  # all together: logs and samples are smaller, training states larger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +64,25 @@ def judged(files: Files, place: Place, manifests: Sequence[Manifest]) -> tuple[F
 
 
 def unknown(files: Files, found: Sequence[Found]) -> list[Found]:
-    """What is large, and of no checkpoint that was found: it may well be one, of a layout that no rule knows."""
+    """What is of no checkpoint that was found, the largest first, until what is left is small: it may well be one, of a
+    layout that no rule knows.
+    """
     known = {path for item in found for path in item.files}
     groups: dict[str, dict[str, int]] = {}
     for path, stamp in files.stamps.items():
         folders = path.split("/")[:-1]
         if path not in known and PASSED_OVER.isdisjoint(folders):
             groups.setdefault(folders[0] if folders else path, {})[path] = stamp.bytes
-    return [
-        Found(format=Format.UNKNOWN, step=None, root=root, files=own, problems=("no rule knows what it is",))
-        for root, own in sorted(groups.items())
-        if sum(own.values()) >= LARGE_BYTES
-    ]
+    left = sum(sum(own.values()) for own in groups.values())
+    named = []
+    for root, own in sorted(groups.items(), key=lambda group: (-sum(group[1].values()), group[0])):
+        if left < LARGE_BYTES:
+            break
+        left -= sum(own.values())
+        named.append(
+            Found(format=Format.UNKNOWN, step=None, root=root, files=own, problems=("no rule knows what it is",))
+        )
+    return named
 
 
 def _by_manifest(item: Found | None, root: str, manifest: Manifest, files: Files, since: int | None) -> Found | None:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from rekindle.checkpoints.discover import order
-from rekindle.checkpoints.found import Found
+from rekindle.checkpoints.found import Format, Found
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
 from rekindle.checkpoints.records import broken_record
 from rekindle.cli.terminal.confirm import ask
 from rekindle.cli.terminal.output import out, out_json
-from rekindle.cli.tools.checkpoint_files import files_at, judged, unknown
+from rekindle.cli.tools.checkpoint_files import LARGE_BYTES, files_at, judged, unknown
 from rekindle.client.errors import BadFile, CommandFailed, NotFound, Unreachable, UsageError
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.compat import UTC
@@ -94,7 +94,12 @@ def run(args: argparse.Namespace) -> int:
         out_json([_wire(item, place) for item in (*found, *strange)])
     else:
         _print_table([*found, *strange], place)
-    return 1 if strange else 0
+    return 1 if strange or any(map(_is_large_unknown, found)) else 0
+
+
+def _is_large_unknown(item: Found) -> bool:
+    """A folder that is called as a checkpoint is, with content of no known layout."""
+    return item.format is Format.UNKNOWN and not item.is_complete and item.total_bytes >= LARGE_BYTES
 
 
 def _place(text: str, name: str) -> Place:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from rekindle.checkpoints.counts import Counted, closest
 from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at, steps_at
@@ -44,6 +44,8 @@ from rekindle.protocol.mailbox import (
 
 LOOK_S = 4.0  # a start is not held up by slow storage
 LOOK_AGAIN_S = 60.0  # unless it is known that there is something newer than the plan
+UNREAD_COSTS = timedelta(hours=1)  # at most, to go back behind saves whose loss was not read; as `approvals.max_loss_s`
+_UNREAD = "its loss could not be read, so an earlier one is taken if one of the last hour can be"
 MAX_READ = 50  # manifests looked into, newest first: a run whose last fifty are all bad needs a person
 
 
@@ -149,6 +151,8 @@ class _SearchPlace:
     def sealed(self, counts: Callable[[Manifest], bool], *, only: str | None = None) -> _Sealed:
         """The newest manifest that counts whose checkpoint is whole and neither quarantined nor forensic.
 
+        One whose loss could not be read gives way to an earlier one whose loss was, if that is not much older.
+
         only: the one attempt whose manifests are worth reading. Those that a superseded attempt wrote late do not
         count. Newer ones that do not hold are barred, so that they are not found in the run's folder either.
         """
@@ -164,10 +168,15 @@ class _SearchPlace:
         fenced_at = self.box.written_at(fence_key()) if fence is not None and fence.superseded else None
         lives = lives_in(self.box)
         newer: list[Manifest] = []
+        unread: Manifest | None = None
         for manifest in self._manifests(keys):
             since = sealed_since(manifest, newer)
             newer.append(manifest)
             if not counts(manifest):
+                continue
+            if unread is not None and unread.saved_at - manifest.saved_at > UNREAD_COSTS:
+                break
+            if unread is not None and manifest.loss_unread:
                 continue
             path = local_path(manifest.root, self.upload)
             own += [path] if path else []
@@ -179,11 +188,15 @@ class _SearchPlace:
                 barred += [path] if path else []
                 continue
             problems = texts(self._problems_of(manifest, path, since))
-            if not problems:
+            if not problems and not manifest.loss_unread:
                 return _Sealed(manifest, tuple(barred), tuple(own))
             barred += [path] if path else []
-            logger.warning("The checkpoint of step %d is not usable: %s", manifest.step, "; ".join(problems[:3]))
-        return _Sealed(None, tuple(barred), tuple(own))
+            if problems:
+                logger.warning("The checkpoint of step %d is not usable: %s", manifest.step, "; ".join(problems[:3]))
+            else:
+                unread = manifest
+                logger.warning("Whether the checkpoint of step %d is finite is not known: %s", manifest.step, _UNREAD)
+        return _Sealed(unread, tuple(barred), tuple(own))
 
     def _keys(self, only: str | None) -> list[str]:
         """Of the manifests in the box, newest first."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.bounds import Count, Identity, Items, Required, Text, Whole, Words
+from rekindle.protocol.bounds import Count, Identity, Items, Required, Sparse, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
 from rekindle.protocol.codec import Document
@@ -274,6 +274,7 @@ class FoundCheckpoint(Document):
     attempt: Annotated[str, Text(128)] = ""
     manifest: MailboxUri = ""
     problems: Lines = ()  # by its manifest or its format; empty: it is whole
+    loss_unread: Annotated[bool, Sparse()] = False  # as its manifest says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

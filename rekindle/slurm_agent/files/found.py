@@ -105,6 +105,7 @@ def _by_manifest(uri: str, manifest: Manifest, own: Sequence[str], since: int | 
         attempt=manifest.attempt,
         manifest=uri,
         problems=_clipped(problems),
+        loss_unread=manifest.loss_unread,
     )
 
 
