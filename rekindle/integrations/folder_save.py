@@ -43,7 +43,7 @@ def write_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         save.beside.mkdir(parents=True, exist_ok=True)
         yield save.beside
     except BaseException as err:
-        save.failed(repr(err))
+        save.failed(err)
         raise
     save.done()
 
@@ -68,10 +68,16 @@ class FolderSave:
         start = store().space if rank_and_world()[1] > 1 else _OWN
         self.beside = self.target.with_name(f"{self.target.name}{FOLDER_MARK}{attempt}-{start}-{number}")
 
-    def failed(self, why: str) -> None:
-        """This rank's part is not written, so there is no checkpoint, on any rank."""
-        all_done(why, self._name)
+    def failed(self, error: BaseException) -> None:
+        """This rank's part is not written, so there is no checkpoint, on any rank.
+
+        Raises: RuntimeError where another rank had failed before, for that one took away what this one wrote into.
+        """
+        why = repr(error)
+        first = all_done(why, self._name)
         self._clear()
+        if isinstance(error, OSError) and first is not None and not first.endswith(why):
+            raise RuntimeError(f"the checkpoint is not whole: {first}") from error
 
     def ready(self) -> None:
         """Before a collective: returns when no rank has failed so far. Raises: RuntimeError where one has."""
@@ -102,8 +108,8 @@ class FolderSave:
         return f"folder-{self.target.name}"
 
     def _clear(self) -> None:
-        if self._is_first or self._is_first_of_host:
-            shutil.rmtree(self.beside, ignore_errors=True)
+        """On every rank, when its part is over: what slower ranks still write is taken away by the last of them."""
+        shutil.rmtree(self.beside, ignore_errors=True)
 
 
 def remove_leftovers_once(folder: Path) -> None:

@@ -126,7 +126,7 @@ def save_dcp(
             write_file(save.beside / STATE_FILE, rest | parts)
         write_file(save.beside / _rng_name(rank), rng_state())
     except BaseException as err:
-        save.failed(repr(err))
+        save.failed(err)
         raise
     save.ready()
     future: Any = None
@@ -142,7 +142,7 @@ def save_dcp(
                 staged.result()
                 future = future.upload_completion
     except BaseException as err:
-        save.failed(repr(err))
+        save.failed(err)
         raise
     if future is None:
         save.done()
@@ -172,7 +172,7 @@ class _Background:
                 future.result()
                 _remove_empty(self._save.beside, rank_and_world()[0])
             except BaseException as err:
-                self._save.failed(repr(err))
+                self._save.failed(err)
                 raise
             self._save.done()
             if self._on_done is not None:

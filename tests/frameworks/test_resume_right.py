@@ -227,7 +227,7 @@ def test_a_save_that_was_killed_leaves_the_checkpoint_before_it_and_is_cleaned_u
 
 
 RANKS = """
-import os, sys, torch.distributed as dist
+import os, sys, time, torch.distributed as dist
 from pathlib import Path
 from rekindle.integrations import torch as integration
 dist.init_process_group("gloo")
@@ -236,18 +236,25 @@ with integration.write_folder(target) as beside:
     assert not target.exists()
     (beside / f"{rank}.bin").write_bytes(b"x")
 assert sorted(path.name for path in target.iterdir()) == ["0.bin", "1.bin", "2.bin"]
-try:
-    with integration.write_folder(target) as beside:
-        if rank == 2:
-            raise OSError(28, "No space left on device")
-        (beside / f"{rank}.bin").write_bytes(b"again")
-except OSError as err:
-    assert rank == 2, err
-    print(rank, "full", flush=True)
-except RuntimeError as err:
-    print(rank, err, flush=True)
-else:
-    raise AssertionError("a folder without rank 2's part")
+for is_made_again in (True, False):
+    try:
+        with integration.write_folder(target) as beside:
+            dist.barrier()  # all have made it
+            if rank == 2:
+                raise OSError(28, "No space left on device")
+            while rank == 1 and beside.exists():  # this rank is still writing when the others take the folder away
+                time.sleep(0.01)
+            if is_made_again:
+                beside.mkdir(exist_ok=True)
+            (beside / f"{rank}.bin").write_bytes(b"again")
+    except OSError as err:
+        assert rank == 2, err
+        print(rank, "full", flush=True)
+    except RuntimeError as err:
+        print(rank, err, flush=True)
+    else:
+        raise AssertionError("a folder without rank 2's part")
+    dist.barrier()
 assert {path.read_bytes() for path in target.iterdir()} == {b"x"}
 model = __import__("torch").nn.Linear(8, 8)
 folder = integration.save_dcp(Path(sys.argv[1]) / "step-5", step=5, model=model)
@@ -291,7 +298,7 @@ def test_a_folder_gets_its_name_when_all_ranks_have_written_and_keeps_its_old_co
     script.write_text(RANKS)
     done = torchrun(3, script, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("the checkpoint is not whole: rank 2: OSError(28") == 2
+    assert done.stdout.count("the checkpoint is not whole: rank 2: OSError(28") == 4
     assert not [path for path in tmp_path.iterdir() if ".tmp-" in path.name]
 
 

@@ -224,13 +224,15 @@ def test_what_a_requeue_and_a_copy_cost(head: Head) -> None:
     assert answer.outcome is Outcome.DONE, answer
     until(lambda: lab.job_state(job) == "RUNNING", "its next start", head.look)
     assert (lab.job(job)["SubmitTime"] > first, lab.job(job)["QOS"]) == (True, "low")
-    cancel = {"attempt": f"{name}.r1", "slurm_job": job, "incident_id": "inc-2"}
-    assert head.carry_out(Verb.CANCEL, **cancel).outcome is Outcome.DONE
 
     def rows() -> list[list[str]]:
         printed = lab.run("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "state,qos,admincomment").stdout
         return [line.split("|") for line in printed.splitlines()]
 
+    # slurmdbd 22.05 shows the QOS "Unknown" of a start that ends before it was recorded.
+    until(lambda: [row[0] for row in rows()] == ["REQUEUED", "RUNNING"], "the next start in the accounting")
+    cancel = {"attempt": f"{name}.r1", "slurm_job": job, "incident_id": "inc-2"}
+    assert head.carry_out(Verb.CANCEL, **cancel).outcome is Outcome.DONE
     until(lambda: len(rows()) == 2 and rows()[1][0].startswith("CANCELLED"), "both starts in the accounting")
     assert [(state.split()[0], qos) for state, qos, _ in rows()] == [("REQUEUED", "low"), ("CANCELLED", "low")]
     assert rows()[1][2].endswith("did=cancel,incident=inc-2")
