@@ -371,11 +371,11 @@ def _store(shell: Shell, words: list[str], line: int, end: str, *, is_inner: boo
             break
         index += 1
     rest = without_wrappers(words[index:])
-    if rest and rest[0] in _SETTING:
-        for word in rest[1:]:
-            assigned = _ASSIGNED.fullmatch(word)
-            if assigned is not None:
-                shell.set(assigned["name"], assigned["value"], line)
+    is_set = rest[1:] if rest and rest[0] in _SETTING else words[index : len(words) - len(rest)]  # `env NAME=… command`
+    for word in is_set:
+        assigned = _ASSIGNED.fullmatch(word)
+        if assigned is not None:
+            shell.set(assigned["name"], assigned["value"], line)
     if rest:
         shell.commands.append(Command(line, tuple(rest), end, is_inner))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import RunTie, Standing
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.files.workers import Workers
 from rekindle.slurm_agent.reading.comment import parse
 from rekindle.slurm_agent.reading.run_identity import NEVER, RunFacts, same_run, standing
 
@@ -109,7 +114,48 @@ def test_the_same_script_is_the_same_run_where_it_was_submitted_after_the_end(ot
     )
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "is_same"),
+    [
+        ("/w/1/slurm-%j.out", "/w/1/slurm-%j.out", True),  # the folder of job 1, as its number happens to be
+        ("/w/run-1/slurm-1.out", "/w/run-1/slurm-2.out", True),
+        ("/w/lm-%8j.out", "/w/lm-00000002.out", True),
+        ("/w/lm-%A.out", "/w/lm-%j.out", True),
+        ("/w/lm-%N.out", "/w/lm-%N.out", True),
+        ("/w/1/slurm-%j.out", "/w/3/slurm-%j.out", False),
+    ],
+)
+def test_an_output_is_compared_but_for_the_job_s_own_number(one: str, two: str, is_same: bool) -> None:
+    found = tie(failed(output=one), job(2, submitted_at=END, output=two))
+    assert found is (RunTie.SCRIPT if is_same else None)
+
+
+def test_a_place_is_found_from_its_job_s_folder() -> None:
+    says = (parse("rekindle,mailbox=/w/a"),)
+    for named in ("a", "./a/", "../w/a", "/w/b/../a"):
+        assert tie(failed(says=says), job(2, says=(parse(f"rekindle,mailbox={named}"),))) is RunTie.MAILBOX, named
+    assert tie(failed(says=says), job(2, folder="/x", says=(parse("rekindle,mailbox=a"),))) is None
+
+
 def test_a_sweep_s_job_with_the_run_s_mailbox_is_the_run() -> None:
     says = (parse("rekindle,mailbox=/fsx/a"),)
     early = job(2, submitted_at=END - SECOND, says=says)
     assert tie(failed(says=says), early) is RunTie.MAILBOX
+
+
+def test_a_folder_that_is_mounted_twice_is_one(tmp_path: Path) -> None:
+    one, two, other = (tmp_path / name for name in ("one", "two", "other"))
+    for folder in (one, two, other):
+        folder.mkdir()
+    if subprocess.run(["mount", "--bind", one, two], capture_output=True, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    files = UserFiles(Workers(soft_s=60.0))
+    try:
+        real, folder = files.resolved_folder("ada", str(one), os.getuid(), os.getgid())
+        assert (real, folder) == (str(one), files.resolved_folder("ada", str(two), os.getuid(), os.getgid())[1])
+        assert folder != files.resolved_folder("ada", str(other), os.getuid(), os.getgid())[1]
+        gone = str(tmp_path / "gone")
+        assert files.resolved_folder("ada", gone, os.getuid(), os.getgid()) == (gone, gone)
+    finally:
+        subprocess.run(["umount", two], check=True)
+        files.workers.close()

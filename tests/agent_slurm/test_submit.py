@@ -410,6 +410,36 @@ def test_scripts(script: str, auto_resume: bool, traps: set[str], warned_batch: 
 
 
 @pytest.mark.parametrize(
+    ("script", "place"),
+    [
+        ("export REKINDLE_MAILBOX=/fsx/a", "/fsx/a"),
+        ("REKINDLE_MAILBOX=/fsx/a srun python train.py", "/fsx/a"),
+        ("env -u X REKINDLE_MAILBOX=/fsx/a python train.py", "/fsx/a"),
+        ("env -S 'REKINDLE_MAILBOX=/fsx/a python train.py'", "/fsx/a"),
+        ("srun --export=ALL,REKINDLE_MAILBOX=/fsx/a,B=2 python train.py", "/fsx/a"),
+        ("srun --export ALL,REKINDLE_MAILBOX=/fsx/a python train.py", "/fsx/a"),
+        ("ROOT=/fsx\nexport REKINDLE_MAILBOX=$ROOT/a", "/fsx/a"),
+        ('export REKINDLE_MAILBOX="${SCRATCH}/a"', "/scratch/ada/a"),
+        ("export REKINDLE_MAILBOX=$SLURM_SUBMIT_DIR/a", "/home/ada/a"),
+        ("export REKINDLE_MAILBOX=${REKINDLE_MAILBOX:-/fsx/a}", "/fsx/a"),
+        ('export REKINDLE_MAILBOX="${GIVEN:-/fsx/a}"', "/fsx/a"),
+        ('export REKINDLE_MAILBOX="${SCRATCH:-/fsx/a}/b"', None),  # both are possible to this reader
+        ("export REKINDLE_MAILBOX=/fsx/$SLURM_JOB_ID", None),
+        ("if x; then REKINDLE_MAILBOX=/fsx/a; else REKINDLE_MAILBOX=/fsx/b; fi", None),
+        ("export REKINDLE_MAILBOX=$(mktemp -d)", None),
+    ],
+)
+def test_places_that_a_script_sets(script: str, place: str | None) -> None:
+    environment = {"SCRATCH": "/scratch/ada", "SLURM_SUBMIT_DIR": "/home/ada", "SLURM_JOB_ID": "7"}
+    assert read_script(f"#!/bin/bash\n{script}\n", environment).places.get("REKINDLE_MAILBOX") == place
+
+
+def test_a_default_gives_way_to_what_the_submission_sets() -> None:
+    script = "#!/bin/bash\nexport REKINDLE_MAILBOX=${REKINDLE_MAILBOX:-/fsx/a}\n"
+    assert read_script(script, {"REKINDLE_MAILBOX": "/fsx/b"}).places == {}
+
+
+@pytest.mark.parametrize(
     ("written", "policy", "keys"),
     [
         ("rekindle", "default", {}),

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.versions
 class Way:
     """How a run that has failed is named, and how what its user submits next is.
 
-    {box} is a folder, {link} a link to it, {a} the number of the first. tie: by what it is the same run; None: another.
+    {box} is a folder, {rel} its path from where jobs are submitted, {link} a link to it, {moves} one that leads
+    elsewhere after the first has failed, {a} the number of the first. tie: by what it is the same run; None: another.
     """
 
     tie: RunTie | None
@@ -60,6 +61,25 @@ WAYS: Mapping[str, Way] = {
         tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=/{box}", script=OTHER
     ),
     "a link": Way(tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={link}", script=OTHER),
+    "a path from its folder": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=../work/{rel}", script=OTHER
+    ),
+    "a link that has moved since": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={moves}", second="rekindle,mailbox={box}", script=OTHER
+    ),
+    "an array that waits": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        second="rekindle,mailbox={box}",
+        options=("--array=1-3", "--begin=now+1hour"),
+        script=OTHER,
+    ),
+    "its script's own variables": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        environ=({}, {"SCRATCH": "{box}"}),
+        script="AT=$SCRATCH/\nsrun --export=ALL,REKINDLE_MAILBOX=$AT sleep 601",
+    ),
     "a file URI": Way(
         tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=file://{box}", script=OTHER
     ),
@@ -177,14 +197,17 @@ def test_nothing_is_started_beside_a_run_however_it_is_named(head: Head, tmp_pat
         box = tmp_path / f"box{n}"
         box.mkdir()
         (tmp_path / f"link{n}").symlink_to(box)
+        (tmp_path / f"moves{n}").symlink_to(box)
         flag = lab.folder / "work" / f"flag{n}"
         text = f": $LR; [ -e {flag} ] || {{ while [ ! -e {flag} ]; do sleep 0.2; done; exit 3; }}; sleep 600"
-        fill = partial(str.format, box=box, link=tmp_path / f"link{n}")
+        fill = partial(str.format, box=box, link=tmp_path / f"link{n}", moves=tmp_path / f"moves{n}")
         environ = {key: fill(said) for key, said in way.environ[0].items()}
         first[name] = put(lab, f"t{n}", text, "--requeue", comment=fill(way.first), environ=environ)
     until(lambda: all(has_spec(head, job) for job in first.values()), "their specs", head.look)
     for n, (name, way) in enumerate(ways.items()):
-        fill = partial(str.format, box=tmp_path / f"box{n}", link=tmp_path / f"link{n}", a=first[name])
+        box, link = tmp_path / f"box{n}", tmp_path / f"link{n}"
+        rel = os.path.relpath(box, lab.folder / "work")
+        fill = partial(str.format, box=box, rel=rel, link=link, a=first[name])
         path = lab.folder / "work" / f"t{n}.sh"
         text = fill(way.script) if way.script else path.read_text().partition("\n")[2].rstrip("\n")
         chained = [option for option in way.options if option.startswith("--dependency")]
@@ -203,6 +226,8 @@ def test_nothing_is_started_beside_a_run_however_it_is_named(head: Head, tmp_pat
         (lab.folder / "work" / f"flag{n}").touch()
         if not chained:
             lab.wait(lambda name=name: lab.job_state(first[name]) == "FAILED", f"{name} to fail")  # type: ignore[misc]
+            (tmp_path / f"moves{n}").unlink()
+            (tmp_path / f"moves{n}").symlink_to(tmp_path)
             second[name] = submit()
         if "monitor.start" in way.script:
             heard = heartbeat_key(f"slurm.lab.{second[name]}")

@@ -159,16 +159,15 @@ def build_spec(
         | {"Partition": options.get("partition") or ""}
         | _asked_name(job, own, given, environment.all or {}),
     )
+    facts = read_script(script, environment.kept)
     try:
         spec.to_json()
     except MailboxError as err:
-        return CapturedSpec(
-            spec=None, cannot=(*cannot, f"{NOT_WRITABLE}: {err}"[:500]), facts=read_script(script), is_final=True
-        )
+        return CapturedSpec(spec=None, cannot=(*cannot, f"{NOT_WRITABLE}: {err}"[:500]), facts=facts, is_final=True)
     return CapturedSpec(
         spec=spec,
         cannot=tuple(cannot),
-        facts=read_script(script),
+        facts=facts,
         is_final=environment.kept is not None and arguments is not None,
     )
 

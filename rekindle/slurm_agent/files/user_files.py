@@ -85,4 +85,9 @@ class UserFiles:
 
     def resolved(self, whose: str, path: str, uid: int | None, gid: int | None) -> str:
         """The real path, links followed as that user. Raises: OSError, also where it does not answer."""
-        return str(self.workers.ask((whose, "folder"), path, "resolved", {"path": path}, uid, gid, same=path))
+        return self.resolved_folder(whose, path, uid, gid)[0]
+
+    def resolved_folder(self, whose: str, path: str, uid: int | None, gid: int | None) -> tuple[str, str]:
+        """Also what it is on this machine now, however many paths lead there: a folder that is mounted twice is one."""
+        real, folder = self.workers.ask((whose, "folder"), path, "resolved", {"path": path}, uid, gid, same=path)
+        return str(real), str(folder)

@@ -77,9 +77,14 @@ def _answers(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> bool
         return os.path.isdir(asked["path"])
 
 
-def _resolved(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> str:
+def _resolved(asked: Mapping[str, Any], uid: int | None, gid: int | None) -> tuple[str, str]:
     with userfs.as_user(uid, gid):
-        return os.path.realpath(str(asked["path"]))
+        real = os.path.realpath(str(asked["path"]))
+        try:
+            found = os.stat(real)
+        except OSError:
+            return real, real
+        return real, f"{found.st_dev}:{found.st_ino}"
 
 
 _WORK: Final[Mapping[str, Callable[[Mapping[str, Any], int | None, int | None], Any]]] = {

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from posixpath import join, normpath
 from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, SlurmState
@@ -37,8 +38,8 @@ _OF_A_SESSION: Final = re.compile(
 class RunFacts:
     """What is known of one job as a start of a run.
 
-    `says`: what it asks for, wherever that stands. `environment`: its submission's. `output` is a pattern, without its
-    own number. `arguments` None: not known. `job_id` and `started_at` are None where there is none.
+    `says`: what it asks for, wherever that stands. `environment`: its submission's. `output` as Slurm shows it, with or
+    without its own number in it. `arguments` None: not known. `job_id` and `started_at` are None where there is none.
     """
 
     job: int
@@ -83,7 +84,8 @@ class RunIdentity:
         """`resolved` gives the real path of a directory. inherits: what its environment names is not its own word."""
 
         def places(named: Iterable[str]) -> frozenset[str]:
-            return frozenset(place for uri in named if (place := one_spelling(uri, resolved)))
+            whole = (uri if "://" in uri else normpath(join(facts.folder or "/", uri)) for uri in named if uri)
+            return frozenset(place for uri in whole if (place := one_spelling(uri, resolved)))
 
         environment = {} if inherits else facts.environment
         jobs = (facts.job_id, environment.get(ENV_JOB_ID), *(said.job for said in facts.says))
@@ -173,7 +175,10 @@ def _differ(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 
 
 def _submitted_alike(old: RunFacts, other: RunFacts) -> bool:
-    if old.is_task or other.is_task or (old.name, old.folder, old.output) != (other.name, other.folder, other.output):
+    if old.is_task or other.is_task or (old.name, old.folder) != (other.name, other.folder):
+        return False
+    own = re.compile(rf"%\d*[jAJ]|(?<![0-9])0*(?:{old.job}|{other.job})(?![0-9])")
+    if own.sub("%j", old.output) != own.sub("%j", other.output):  # the number of either may stand in a folder's name
         return False
     if old.arguments is not None and other.arguments is not None and old.arguments != other.arguments:
         return False

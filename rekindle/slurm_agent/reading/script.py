@@ -9,10 +9,13 @@ from typing import Final
 
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 from rekindle.sbatch.options import of_script
-from rekindle.sbatch.shell import Command, read_shell
+from rekindle.sbatch.shell import Command, Shell, read_shell
 
 PLACES: Final = (ENV_MAILBOX, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI)
 _LITERAL: Final = re.compile(r"(?:s3://|file:///|/)[\w./:@%+=~-]{1,2000}")
+# `srun --export=ALL,NAME=…` and `env -S "NAME=… "`; `env NAME=…` counts as an assignment.
+_HANDED: Final = re.compile(rf"(?:^|[\s,=])({'|'.join(PLACES)})=([^\s,]+)")
+_OF_ONE_JOB: Final = re.compile(r"SLURM_(?!SUBMIT_DIR|JOB_NAME).*")
 _AUTO: Final = re.compile(r"(?<![\w-])--auto-resume(?:=|\s+)1\b")
 _CAUGHT: Final = re.compile(r"(?:SIG)?(USR1|USR2|TERM)")
 _WARNED: Final = re.compile(r"(?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
@@ -34,7 +37,7 @@ MAX_SHELL_CHARS: Final = 256 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptFacts:
     """`traps` are signals that the batch shell itself catches; `places` are variables of `PLACES` that it sets to one
-    place, whatever its submission's environment says."""
+    place, with the variables of its submission's environment in it."""
 
     has_auto_resume: bool
     traps: frozenset[str] = frozenset()
@@ -43,8 +46,11 @@ class ScriptFacts:
     places: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(script: str) -> ScriptFacts:
-    """Total. `#SBATCH --auto-resume=1` is no auto-resume: it is a SPANK option of srun, which sbatch does not know."""
+def read(script: str, environment: Mapping[str, str] | None = None) -> ScriptFacts:
+    """Total. environment: its submission's.
+
+    `#SBATCH --auto-resume=1` is no auto-resume: it is a SPANK option of srun, which sbatch does not know.
+    """
     text = "\n".join(line for line in script.split("\n") if len(line) <= MAX_LINE_CHARS)
     shell = read_shell(text[:MAX_SHELL_CHARS])
     lines = [" ".join(command.words) for command in shell.commands]
@@ -55,12 +61,29 @@ def read(script: str) -> ScriptFacts:
         traps=frozenset(name for command in shell.commands for name in _caught(command)),
         warned=warned["name"] if warned else None,
         warned_batch=bool(warned and "B" in (warned["flags"] or "")),
-        places={
-            name: values[0]
-            for name in PLACES
-            if len(values := shell.values.get(name, [])) == 1 and _LITERAL.fullmatch(values[0])
-        },
+        places=_places(shell, environment or {}) if "REKINDLE_" in text else {},
     )
+
+
+def _places(shell: Shell, environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that have one value, whatever way the script goes."""
+    for command in shell.commands:
+        for word in command.words:
+            for handed in _HANDED.finditer(word[:MAX_LINE_CHARS]):
+                shell.set(handed[1], handed[2], command.line)
+    given = {name: [value] for name, value in environment.items() if _OF_ONE_JOB.fullmatch(name) is None}
+    known = Shell(values=given | {name: given.get(name, []) + values for name, values in shell.values.items()})
+    found = {}
+    for name in PLACES:
+        # `NAME=${NAME:-…}`: its default is a value of its own, for where its submission names none
+        values = [
+            value for value in shell.values.get(name, []) if f"${{{name}" not in value and f"${name}" not in value
+        ]
+        is_left = name in environment and len(values) < len(shell.values.get(name, []))
+        places = {" ".join(known.expanded([value])) for value in values}
+        if not is_left and len(places) == 1 and _LITERAL.fullmatch(place := places.pop()):
+            found[name] = place
+    return found
 
 
 def reads_its_place(script: str) -> bool:

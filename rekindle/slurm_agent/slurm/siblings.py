@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,6 +10,7 @@ from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec
 from rekindle.protocol.cluster.names import first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import RunTie, Sibling
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
+from rekindle.protocol.run_places import RunPlaces
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import OF_A_RUN, environment_of, script_of, submission_of, variables_of
 from rekindle.slurm_agent.copies.reads import CopyReads
@@ -118,36 +118,36 @@ class Siblings:
             arguments = _after_the_script(job, detail.get("SubmitLine") or "") if arguments is None else arguments
         return replace(
             _bare(job),
-            output=_pattern_of(job.stdout, job.job),
+            output=job.stdout,
             script=script,
             arguments=arguments,
             says=tuple(self.owners.own(comment_read, job) for comment_read in said if comment_read is not None),
-            environment={**self._variables(job, state, like=None if asked else like), **_places_in(script)},
+            environment=_with_places(self._variables(job, state, like=None if asked else like), script),
             is_protected=asked is not None,
         )
 
     def _of_the_old(self, old: AttemptDoc, own: Job | None, state: str) -> RunFacts:
         """By what slurmctld still shows of it, and by what was captured of it."""
         job_id = old.job_id or parse_attempt(old.attempt).restarted(0).name
-        kept = comment.Comment(mailbox=old.mailbox, checkpoints=old.checkpoints)
+        real = old.places or RunPlaces()  # where a link that has moved since has led
+        kept = tuple(comment.Comment(mailbox=it.mailbox, checkpoints=it.checkpoints) for it in (old, real))
         if own is not None:
             facts = self._facts(own, self._detail(own), state)
-            return replace(facts, says=(*facts.says, kept), job_id=job_id)
-        facts = RunFacts(job=old.slurm_job, user=old.user, name=old.name, job_id=job_id, says=(kept,), state=old.state)
+            return replace(facts, says=(*facts.says, *kept), job_id=job_id)
+        facts = RunFacts(job=old.slurm_job, user=old.user, name=old.name, job_id=job_id, says=kept, state=old.state)
         facts = replace(facts, started_at=old.started_at, ended_at=old.ended_at)
         spec = self.spec(old.spec) if old.spec is not None else None
         if spec is None:
             return facts
         said = comment.parse(spec.options.get("comment") or "")
-        output = spec.options.get("output") or "slurm-%j.out"
         return replace(
             facts,
             folder=spec.workdir,
-            output=_pattern_of(output, old.slurm_job),
+            output=spec.options.get("output") or "slurm-%j.out",
             script=spec.script or None,
             arguments=spec.arguments if spec.script else None,
-            says=(kept, *((said,) if said is not None else ())),
-            environment={**spec.environment, **_places_in(spec.script)},
+            says=(*kept, *((said,) if said is not None else ())),
+            environment=_with_places(spec.environment, spec.script),
         )
 
     def _variables(self, job: Job, state: str, *, like: RunFacts | None) -> Mapping[str, str]:
@@ -164,13 +164,16 @@ class Siblings:
         return base_of(self.cluster, job, self.owners.own(asked, job)).restarted(job.restart).name
 
     def _resolver(self, whose: str, of_user: Job) -> Callable[[str], str]:
-        """The real path of a place, asked once for each. Raises: SlurmUnavailable where its file system hangs."""
-        real: dict[str, str] = {}
+        """The real path of a place, the first one of those that lead there, asked once for each. Raises:
+        SlurmUnavailable where its file system hangs.
+        """
+        real, first = dict[str, str](), dict[str, str]()
 
         def resolved(path: str) -> str:
             if path not in real:
                 try:
-                    real[path] = self.files.resolved(whose, path, of_user.uid, of_user.gid)
+                    place, folder = self.files.resolved_folder(whose, path, of_user.uid, of_user.gid)
+                    real[path] = first.setdefault(folder, place)
                 except Hangs as err:
                     raise SlurmUnavailable(f"whether another start of the run lives: {err}"[:300]) from err
                 except OSError:
@@ -180,13 +183,10 @@ class Siblings:
         return resolved
 
 
-def _places_in(script: str | None) -> Mapping[str, str]:
-    return read_script(script).places if script is not None and "REKINDLE_" in script else {}
-
-
-def _pattern_of(output: str, job: int) -> str:
-    """An output's name as it was asked for: with `%j` where the job's own number stands."""
-    return re.sub(rf"(?<![0-9]){job}(?![0-9])", "%j", output)
+def _with_places(environment: Mapping[str, str], script: str | None) -> Mapping[str, str]:
+    if script is None or "REKINDLE_" not in script:
+        return environment
+    return {**environment, **read_script(script, environment).places}
 
 
 def _after_the_script(job: Job, line: str) -> tuple[str, ...] | None:
@@ -200,7 +200,8 @@ def _plain_name(cluster: str, job: Job) -> str:
 
 
 def _may_run(job: Job) -> bool:
-    return not job.is_lump and not job.is_held and job.state not in OVER
+    """Tasks of an array that wait share one record, and will run as well."""
+    return not job.het_offset and not job.is_held and job.state not in OVER
 
 
 def _bare(job: Job) -> RunFacts:

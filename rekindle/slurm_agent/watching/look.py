@@ -220,7 +220,7 @@ class SlurmLook:
             has_auto_resume=known.has_auto_resume,
             spec=known.spec,
             cannot=known.cannot,
-            places=RunPlaces.of(asked.mailbox, asked.checkpoints, partial(self._real, job)),
+            places=self._places(job, asked, own),
             dependents=tuple(dependents),
         )
         shown = replace(shown, is_ready=self._is_ready(shown, self.held.docs.get(shown.attempt.name)))
@@ -289,6 +289,13 @@ class SlurmLook:
         self.held.known[job.job] = known
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known
+
+    def _places(self, job: Job, asked: comment.Comment, own: AttemptDoc | None) -> RunPlaces:
+        """Where a start has found them: a link that is moved while it runs leads elsewhere for the next one alone."""
+        is_known = own is not None and (own.mailbox, own.checkpoints) == (asked.mailbox, asked.checkpoints)
+        if own is not None and own.started_at is not None and own.places is not None and is_known:
+            return own.places
+        return RunPlaces.of(asked.mailbox, asked.checkpoints, partial(self._real, job))
 
     def _real(self, job: Job, path: str) -> str:
         """The real path of a directory, as its user finds it, asked for once; as it is named where none is told.
