@@ -1,7 +1,7 @@
 """The agent on the head node of a modelled Slurm: writes the cluster state, reports changes and carries out orders.
 
 Documents and events use the shared wire formats. The caller supplies the time, the destination of the bytes and the
-schedule: `localcloud/slurm/simulated.py` on the embedded cloud, `simulation` in the proving ground.
+schedule: `tests/fakes/slurm_simulated.py` on the embedded cloud, `simulation` in the proving ground.
 """
 
 from __future__ import annotations

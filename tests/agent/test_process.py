@@ -19,12 +19,12 @@ import pytest
 import infra.lifecycle
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm.commands import add_job, lay_out, state_of
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.slurm_agent.__main__ import STOP_S
 from rekindle.slurm_agent.process import LAST_NEWS_S, LAST_ORDER_S
+from tests.fakes.slurm_commands import add_job, lay_out, state_of
 
 pytestmark = [pytest.mark.long, pytest.mark.process]
 PATIENCE_S = 120.0  # nothing here takes seconds; a machine may be busy

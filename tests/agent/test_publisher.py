@@ -18,7 +18,7 @@ from rekindle.slurm_agent.base.store import BACK_TO_DISK_S, Store
 from rekindle.slurm_agent.publishing.outbox import MAX_NEWS, Outbox, OutboxLane
 from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
 from tests.agent.ctld import START, job
-from tests.agent.world import ManualClock, World
+from tests.agent.world import ManualClock, World, unwritten
 
 AWAY = EndpointConnectionError(endpoint_url="https://s3.us-west-2.amazonaws.com")
 DENIED = ClientError({"Error": {"Code": "AccessDenied"}, "ResponseMetadata": {"HTTPStatusCode": 403}}, "PutObject")
@@ -322,7 +322,7 @@ def test_a_state_file_that_is_broken_is_put_aside(world: World, tmp_path: Path, 
     assert store.problem is None
     outbox = Outbox(store)
     outbox.keep(doc(1))
-    assert Outbox(Store(path, clock=world.clock)).document(NODES) == b"1"
+    assert unwritten(Outbox(Store(path, clock=world.clock)), NODES) == b"1"
     assert [one.read_bytes() for one in path.parent.glob("*.broken-*")] == [content]
 
 
@@ -336,7 +336,7 @@ def test_a_kill_between_two_statements_of_a_transaction_leaves_nothing_of_it(tmp
         )
     again = Outbox(Store(path, clock=ManualClock()))
     assert again.sizes() == {"documents": 0, "news": 0, "dropped": 0}
-    assert again.document(NODES) is None
+    assert unwritten(again, NODES) is None
 
 
 def test_deeds_are_told_from_the_journal(world: World) -> None:

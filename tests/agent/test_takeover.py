@@ -26,7 +26,7 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.takeover import others_on, wait_for_lease
 from tests.agent.ctld import START, Ctld, job
 from tests.agent.test_lease import Store
-from tests.agent.world import BUCKET, CLUSTER, ManualClock, Network, Seen, empty
+from tests.agent.world import BUCKET, CLUSTER, ManualClock, Network, Seen, empty, unwritten
 
 AWAY = EndpointConnectionError(endpoint_url="https://s3")
 ATTEMPT = f"slurm.{CLUSTER}.7"
@@ -209,14 +209,14 @@ def test_what_a_former_holder_still_had_to_tell_is_forgotten_when_it_acts_again(
     site.over_to_b()
     site.clock.forward(183)
     assert site.a.try_()
-    assert site.a.acting.outbox.document("clusters/lab/old") is None
+    assert unwritten(site.a.acting.outbox, "clusters/lab/old") is None
     assert site.a.acting.outbox.items("watch/") == {}
 
 
 def test_a_restart_of_the_same_agent_forgets_nothing(site: Site) -> None:
     site.a.acting.outbox.keep(Reading(documents={"clusters/lab/old": b"{}"}, memory={"watch/job/7": b"old"}))
     assert site.a.try_()
-    assert site.a.acting.outbox.document("clusters/lab/old") == b"{}"
+    assert unwritten(site.a.acting.outbox, "clusters/lab/old") == b"{}"
     assert site.a.acting.outbox.items("watch/") == {"watch/job/7": b"old"}
 
 

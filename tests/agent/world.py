@@ -20,7 +20,7 @@ from rekindle.slurm_agent.base.ports import Advice, AgentContext, Parts, Reading
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.process import Agent
-from rekindle.slurm_agent.publishing.outbox import Outbox
+from rekindle.slurm_agent.publishing.outbox import Outbox, OutboxLane
 from tests.agent.ctld import START, Ctld
 
 CLUSTER = "lab"
@@ -253,3 +253,9 @@ def empty(cloud: Cloud) -> None:
     for url in sqs.list_queues(QueueNamePrefix=f"{STACK}-agent-").get("QueueUrls", []):
         sqs.delete_queue(QueueUrl=url)
     cloud.events.put.clear()
+
+
+def unwritten(outbox: Outbox, key: str) -> bytes | None:
+    """The document that still has to be written under a key."""
+    waiting = (document for lane in OutboxLane for document in outbox.documents(lane, 1000))
+    return next((document.body for document in waiting if document.key == key), None)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from localcloud.cloud import STACK
-from localcloud.slurm.commands import lay_out
 from rekindle.cli.main import build_parser, main
 from rekindle.protocol.cluster.names import queue_name
 from tests.docs.pages import ROOT, Page, clean_environ
+from tests.fakes.slurm_commands import lay_out
 
 PAGES = sorted((ROOT / "docs").glob("quickstart-*.md"))
 CLUSTER = "lab"

@@ -12,11 +12,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from localcloud.stacks.account import Account
-from localcloud.stacks.api import CloudFormation
-from localcloud.stacks.records import StackRecord
 from tests.infra.region import Region
 from tests.infra.stack_reading import REGION
+from tests.infra.stacks.account import Account
+from tests.infra.stacks.api import CloudFormation
+from tests.infra.stacks.records import StackRecord
 
 ACCOUNT_ID = "123456789012"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from localcloud.aws.sagemaker import AwsError
 from localcloud.moto_server import Operation
-from localcloud.stacks.api import CloudFormation
-from localcloud.stacks.server import served
+from tests.infra.stacks.api import CloudFormation
+from tests.infra.stacks.server import served
 
 _FUNCTION = "AWS::Lambda::Function"
 

@@ -317,7 +317,7 @@ def test_every_name_that_the_template_gives_is_looked_for(
     account: LiveAccount, found: Callable[..., list[Finding]], package: Path
 ) -> None:
     """A new resource with a name of its own cannot be forgotten: all of them stand there, and each is told."""
-    from localcloud.stacks.types import resource_type
+    from tests.infra.stacks.types import resource_type
 
     deployment = Deployment(session=account.session, stack="rekindle")
     deployment.deploy(package, parameters={})
@@ -342,7 +342,7 @@ _OWN_NAMES = {"Table", "Bucket", "LogGroup", "Alarm", "EventBus", "Function"}
 
 
 def test_which_types_have_names_of_their_own(account: LiveAccount, package: Path) -> None:
-    from localcloud.stacks.types import resource_type
+    from tests.infra.stacks.types import resource_type
 
     Deployment(session=account.session, stack="rekindle").deploy(package, parameters={})
     resources = account.stack("rekindle").resources.values()
@@ -447,7 +447,7 @@ def test_what_may_not_be_asked_is_a_note(aws_settings: None, package: Path) -> N
     def deny(_: dict[str, Any]) -> dict[str, Any]:
         raise AwsError("AccessDeniedException", "not authorized to perform: servicequotas:GetServiceQuota")
 
-    from localcloud.stacks.server import served
+    from tests.infra.stacks.server import served
 
     with (
         live_account(),

@@ -16,11 +16,11 @@ from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK
 from localcloud.platforms.hyperpod import Timings
 from localcloud.platforms.hyperpod_cluster import Node
-from localcloud.slurm.simulated import SlurmSimulated
 from localcloud.worlds.recoveries import World, world
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.orders import Verb
 from tests.adapters.test_cluster_nodes import group
+from tests.fakes.slurm_simulated import SlurmSimulated
 
 pytestmark = pytest.mark.long
 

@@ -14,10 +14,10 @@ import pytest
 
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK
-from localcloud.slurm.simulated import SlurmSimulated
 from localcloud.worlds.recoveries import World, world
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Verb
+from tests.fakes.slurm_simulated import SlurmSimulated
 
 pytestmark = pytest.mark.long
 

@@ -118,11 +118,6 @@ class Outbox:
         )
         return tuple(Document(key=key, seq=seq, body=bytes(body)) for key, seq, body in rows)
 
-    def document(self, key: str) -> bytes | None:
-        """What is still to be written under a key."""
-        row = self._store.read(lambda db: db.execute("SELECT body FROM documents WHERE key = ?", (key,)).fetchone())
-        return bytes(row[0]) if row else None
-
     def written(self, document: Document) -> None:
         """Forget it, unless a newer one has come under its key."""
         self._store.write(

@@ -16,10 +16,10 @@ from urllib.parse import urlparse
 from infra.cloudformation.values import BadParameters
 from localcloud.aws.sagemaker import AwsError
 from localcloud.moto_server import Operation, operations_of
-from localcloud.stacks.account import Account
-from localcloud.stacks.life import ResourceLifecycle
-from localcloud.stacks.plan import BadTemplate, Plan, capabilities, make_plan
-from localcloud.stacks.records import ChangeSet, Resource, StackRecord
+from tests.infra.stacks.account import Account
+from tests.infra.stacks.life import ResourceLifecycle
+from tests.infra.stacks.plan import BadTemplate, Plan, capabilities, make_plan
+from tests.infra.stacks.records import ChangeSet, Resource, StackRecord
 
 OPERATIONS: Final = (
     "CreateChangeSet",

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from infra.cloudformation.intrinsics import Stack as Values
 from infra.cloudformation.values import conditions_of, parameter_texts, parameter_values
-from localcloud.stacks.account import Account
-from localcloud.stacks.types import IMPORTABLE, resource_type
+from tests.infra.stacks.account import Account
+from tests.infra.stacks.types import IMPORTABLE, resource_type
 
 _SAM: Final = "AWS::Serverless-2016-10-31"
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z0-9]+)")

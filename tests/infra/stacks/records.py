@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from localcloud.stacks.plan import Plan
+from tests.infra.stacks.plan import Plan
 
 Now = Callable[[], datetime]
 # States of a stack that are none of ResourceStatus. Source: botocore, cloudformation, ResourceStatus and StackStatus.

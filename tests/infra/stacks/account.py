@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from localcloud.stacks.makers import MAKERS, Refusal
-from localcloud.stacks.types import resource_type
+from tests.infra.stacks.makers import MAKERS, Refusal
+from tests.infra.stacks.types import resource_type
 
 Clients = Callable[[str], Any]
 Properties = Mapping[str, Any]

@@ -11,11 +11,11 @@ import hashlib
 from dataclasses import replace
 from typing import Any
 
-from localcloud.stacks.account import Account
-from localcloud.stacks.makers import Refusal
-from localcloud.stacks.plan import Resolver
-from localcloud.stacks.records import ChangeSet, Now, Resource, StackRecord
-from localcloud.stacks.types import resource_type
+from tests.infra.stacks.account import Account
+from tests.infra.stacks.makers import Refusal
+from tests.infra.stacks.plan import Resolver
+from tests.infra.stacks.records import ChangeSet, Now, Resource, StackRecord
+from tests.infra.stacks.types import resource_type
 
 
 class _Stopped(Exception):
