@@ -69,6 +69,10 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
         lambda step, loss: f"Epoch 1 | iter {step} step {step} | loss train: {loss:.6f}, val: n/a | iter time: 1.00 ms",
         "iter 3: val loss 9.0000, val time: 3000.00 ms",
     ),
+    "JSON or a dict in a line": (
+        lambda step, loss: f"2026-11-01 INFO train {json.dumps({'step': step, 'lr': 1e-4, 'loss': round(loss, 6)})}",
+        '2026-11-01 INFO eval {"step": 3, "eval_loss": 9.0}',
+    ),
     "Hugging Face": (
         lambda step, loss: f"{{'loss': '{loss:.6f}', 'grad_norm': '1.2', 'epoch': '{step / 100}'}}",
         "{'eval_loss': 9.0, 'eval_runtime': 1.0, 'epoch': 1.0}\n{'train_runtime': 9.0, 'train_loss': 9.0, 'epoch': 3}",
@@ -95,9 +99,16 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
         ),
         "11/01 10:00:01 - mmengine - INFO - Epoch(val)  [1][ 10/10]  loss: 9.0000",
     ),
-    "JSON in a line": (
-        lambda step, loss: f"2026-11-01 INFO train {json.dumps({'step': step, 'lr': 1e-4, 'loss': round(loss, 6)})}",
-        '2026-11-01 INFO eval {"step": 3, "eval_loss": 9.0}',
+    "Keras": (
+        lambda step, loss: (
+            f"Epoch {step}/40\n\r\x1b[1m   1/1563\x1b[0m \x1b[37m━━━━\x1b[0m \x1b[1m12s\x1b[0m 8ms/step - loss: 9.0"
+            f"\r\x1b[1m1563/1563\x1b[0m \x1b[32m━━━━\x1b[0m 12s 8ms/step - loss: {loss:.6f} - val_loss: 9.0"
+        ),
+        "40/40 [==============================] - 1s 8ms/step",
+    ),
+    "CLU": (
+        lambda step, loss: f"I1101 10:00:01.123 140 logging_writer.py:48] [{step}] accuracy=0.4, train_loss={loss:.6f}",
+        "I1101 10:00:01.123 140 logging_writer.py:48] [3] eval/accuracy=0.4, eval/loss=9.0",
     ),
     "torchtitan": (
         lambda step, loss: (
@@ -109,6 +120,10 @@ LINES: dict[str, tuple[Callable[[int, float], str], str]] = {
     "any script": (
         lambda step, loss: f"step {step:5d}/18865 | loss {loss:.6f} (+nanz)| norm 15.3 (+nanz)| lr 1.0e-4",
         "val loss 9.0\nstep 3 | eval loss 9.0",
+    ),
+    "a line for an epoch": (
+        lambda step, loss: f"epoch: {step}, lr: 1.0e-03 - train loss: {loss:.6f} - valid loss: 9.0, valid WER: 12.5",
+        "Epoch loaded: 3 - test loss: 9.0",
     ),
 }
 
@@ -143,6 +158,30 @@ def test_a_loss_that_is_no_number_is_a_row(writer: str, bad: str) -> None:
         text = text.replace(spelling, bad)
     found = list(parse(io.StringIO(text), "a log"))
     assert str(found[20].loss) == bad.lower()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda step, loss: str({"loss": round(loss, 6), "step": step}),
+        lambda step, loss: f"11/29/2026 20:00:00 - INFO - __main__ - {{'train_loss': {loss:.6f}, 'step': {step}}}",
+        lambda step, loss: f"step {step}: {{'train/loss': {loss:.6f}, 'train/step': {step}}}",
+        lambda step, loss: f"{{'step': {step}, 'loss': tensor({loss:.6f}, device='cuda:0')}}",
+        lambda step, loss: f"step {step}: loss tensor({loss:.6f}, grad_fn=<NllLossBackward0>)",
+        lambda step, loss: f"{{'step': {step}, 'loss': np.float32({loss:.6f})}}",
+        lambda step, loss: (
+            f"Epoch {step}/40\n1563/1563 - 12s - loss: {loss:.6f} - val_loss: 9.0 - 12s/epoch - 8ms/step"
+        ),
+        lambda step, loss: (
+            f"Epoch {step}/40\n\r9/10 [==>.] - ETA: 1:02 - loss: 9.0\r10/10 [===] - 1s 8ms/step - loss: {loss}"
+        ),
+    ],
+)
+def test_other_forms_of_a_writer_are_read(line: Callable[[int, float], str]) -> None:
+    found = list(parse(io.StringIO("\n".join(line(step, loss) for step, loss in enumerate(LOSS))), "a log"))
+    assert [(point.step, point.loss) for point in found] == [
+        (step, pytest.approx(loss, abs=1e-5)) for step, loss in enumerate(LOSS)
+    ]
 
 
 def test_ranks_that_print_the_same_step_are_one_row() -> None:
@@ -184,6 +223,9 @@ def test_a_file_in_no_known_shape_gets_one_sentence(
         "Epoch [0][ 1",
         '"step": 1',
         "| 1/1 [",
+        "1/1 loss",
+        "1",
+        "epoch 1 ",
     ],
 )
 def test_lines_made_to_hurt_cost_little(piece: str) -> None:

@@ -17,7 +17,10 @@ from rekindle.compat import Self
 NUMBER: Final = "{number}"  # in an expression: the group of the value
 # CloudWatch takes numbers only; a file may also say nan or inf.
 CLOUDWATCH_NUMBER: Final = "([0-9.eE+-]+)"
-_FILE_NUMBER: Final = r"(?P<loss>[+-]?(?:[0-9][0-9.eE+-]{0,39}|\.[0-9][0-9eE+-]{0,39}|(?i:nan|inf(?:inity)?)\b))"
+_FILE_NUMBER: Final = (
+    r"(?:(?:tensor|np\.float[0-9]{2})\()?"
+    r"(?P<loss>[+-]?(?:[0-9][0-9.eE+-]{0,39}|\.[0-9][0-9eE+-]{0,39}|(?i:nan|inf(?:inity)?)\b))"
+)
 _EVALUATION: Final = re.compile(r"\b(?:val|valid|validation|validate|validating|eval|evaluation|test)(?![a-z])", re.I)
 
 
@@ -35,6 +38,7 @@ class LineShape:
     source: str
     step: str = ""
     spans_lines: bool = False
+    cloudwatch: str = ""  # in place of `loss`, where that has another group
     is_plain: bool = False  # words that evaluations use too: a loss behind one of _EVALUATION is theirs
 
     @cached_property
@@ -47,7 +51,7 @@ class LineShape:
 
     @property
     def cloudwatch_loss(self) -> str:
-        return self.loss.replace(NUMBER, CLOUDWATCH_NUMBER)
+        return (self.cloudwatch or self.loss).replace(NUMBER, CLOUDWATCH_NUMBER)
 
     @property
     def has_plain_step(self) -> bool:
@@ -123,6 +127,13 @@ SHAPES: Final = (
         r"\| iter ([0-9]+) step",
     ),
     LineShape(
+        "JSON or a dict in a line",
+        '2026-11-01 10:00:01 INFO {"step": 120, "loss": 2.3412}',
+        r"""["'](?:train_|train/)?loss["']: ?["']?{number}""",
+        "many scripts; Accelerate's examples log the dict that they hand to accelerator.log",
+        r"""["'](?:train/)?(?:global_step|iteration|iter|step|num_updates)["']: ?["']?([0-9]+)""",
+    ),
+    LineShape(
         "Hugging Face",
         "{'loss': '2.3412', 'grad_norm': '0.91', 'learning_rate': '5e-05', 'epoch': '0.01'}",
         r"'loss': '?{number}",
@@ -159,11 +170,20 @@ SHAPES: Final = (
         r"Epoch\(train\) +\[(?P<epoch>[0-9]+)\]\[ *(?P<step>[0-9]+)/(?P<of>[0-9]+)\]",
     ),
     LineShape(
-        "JSON in a line",
-        '2026-11-01 10:00:01 INFO {"step": 120, "loss": 2.3412}',
-        r'"(?:train_|train/)?loss": ?"?{number}',
-        "many scripts",
-        r'"(?:global_step|iteration|iter|step|num_updates)": ?"?([0-9]+)',
+        "Keras",
+        "Epoch 12/40\n1563/1563 - 12s - 8ms/step - accuracy: 0.4512 - loss: 2.3412 - val_loss: 2.5011",
+        r"(?:^|[^0-9/])([0-9]{1,9})/\1[^0-9/].{0,300}? loss: {number}",  # its last bar of an epoch
+        "Keras, utils/progbar.py",
+        r"^Epoch ([0-9]+)/",
+        spans_lines=True,
+        cloudwatch="- loss: {number}",
+    ),
+    LineShape(
+        "CLU",
+        "I1101 10:00:01.123456 140 logging_writer.py:48] [120] learning_rate=0.001, loss=2.3412",
+        r"[\] ,](?:train[_/])?loss={number}",
+        "clu/metric_writers/logging_writer.py, of T5X, Flax's examples, big_vision",
+        r"\] \[([0-9]+)\] ",
     ),
     LineShape(
         "torchtitan",
@@ -179,6 +199,14 @@ SHAPES: Final = (
         r"[Ll]oss[ =:]+{number}",
         "build-nanogpt, llm.c, MaxText, Meta Lingua, modded-nanogpt, and scripts of one's own",
         r"(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch|[Uu]pdate)s?[ =:#\[]+([0-9]+)",
+        is_plain=True,
+    ),
+    LineShape(
+        "a line for an epoch",
+        "epoch 12: train_loss: 2.3412 eval_loss: 2.5011",
+        r"[Ll]oss[ =:]+{number}",
+        "Accelerate's examples, SpeechBrain, and scripts of one's own",
+        r"[Ee]poch[ =:#\[]+([0-9]+)",
         is_plain=True,
     ),
 )
