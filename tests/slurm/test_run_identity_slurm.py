@@ -17,9 +17,9 @@ import pytest
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle import monitor
-from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Verb
+from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Sibling, Standing, Verb
 from rekindle.protocol.mailbox import heartbeat_key
-from tests.slurm.head import Head, bucket, saved, until
+from tests.slurm.head import Head, bucket, saved, spec_of, until
 
 pytestmark = pytest.mark.versions
 
@@ -277,6 +277,44 @@ def test_a_link_that_is_not_its_turn_yet_is_no_hindrance(head: Head) -> None:
     lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
     assert requeue(head, job).outcome is Outcome.DONE
     assert lab.job_state(link) == "PENDING"
+
+
+def test_a_chain_goes_on_across_a_copy(head: Head) -> None:
+    """What waits for the first waits for its copy; the link that the copy submits is the run, under its own name."""
+    lab, work = head.lab, head.lab.folder / "work"
+    again = f"sbatch --parsable --job-name=t --comment=rekindle --dependency=afterany:$SLURM_JOB_ID {work}/t.sh"
+    job = put(
+        lab,
+        "t",
+        f"[ -e {work}/one ] || {{ touch {work}/one; exit 3; }}\n"
+        f"[ -e {work}/two ] || {{ touch {work}/two; {again} >{work}/part; mv {work}/part {work}/link; exit 4; }}\n"
+        "sleep 600",
+        comment="rekindle",
+        environ={},
+    )
+    waits = put(lab, "eval", "sleep 600", f"--dependency=afterok:{job}", comment=None, environ={})
+    name = f"slurm.lab.{job}"
+    until(lambda: has_spec(head, job) and has_failed(head, job), "its failure", head.look)
+
+    copy = head.carry_out(Verb.SUBMIT, attempt=name, slurm_job=job, new_attempt=f"{name}-a2", spec=spec_of(head, job))
+    assert copy.outcome is Outcome.DONE, copy
+    assert copy.slurm_job is not None
+    assert f"afterok:{copy.slurm_job}(" in lab.job(waits)["Dependency"]
+
+    link = int(lab.wait(lambda: (work / "link").exists() and (work / "link").read_text(), "the copy's own link"))
+    lab.wait(lambda: lab.job_state(link) == "RUNNING", "the link to begin by itself")
+    ended = until(
+        lambda: (doc := head.doc(f"{name}-a2")) is not None and doc.ended_at and doc.spec and doc,
+        "its failure",
+        head.look,
+    )
+    beside = {"attempt": ended.attempt, "slurm_job": copy.slurm_job, "new_attempt": f"{name}-a3", "spec": ended.spec}
+    answer = head.carry_out(Verb.SUBMIT, **beside)
+    assert answer.outcome is Outcome.REFUSED
+    assert answer.sibling == Sibling(
+        slurm_job=link, standing=Standing.HAS_NODES, tie=RunTie.CHAIN, attempt=f"slurm.lab.{link}"
+    )
+    assert [doc.attempt for doc in head.docs() if doc.slurm_job == link] == [f"slurm.lab.{link}"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
