@@ -227,9 +227,11 @@ CUDA: Final[tuple[Rule, ...]] = (
     Rule(
         name="system_not_ready",
         label=Label.CUDA_UNKNOWN_ERROR,
-        pattern=r"\berror 802\b.{0,4}system not yet initialized|\bcuda_?error_?system_?not_?ready\b",
+        pattern=r"\b(?:error 802\b|cuda error:).{0,4}system not yet initialized|\bcuda_?error_?system_?not_?ready\b"
+        r"|driver/library version mismatch",
         example="RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
-        source="CUDA runtime API, cudaErrorSystemNotReady: the node's fabric manager does not run",
+        source="CUDA runtime API, cudaErrorSystemNotReady: the node's fabric manager does not run; NVML,"
+        " NVML_ERROR_LIB_RM_VERSION_MISMATCH: its driver was upgraded and not loaded again",
         fault=FaultClass.NODE_HARDWARE,
         response=FirstResponse.REBOOT,
         order=CausalClass.FABRIC,

@@ -459,6 +459,8 @@ ALTERNATIVES: dict[str, list[str]] = {
     ],
     "system_not_ready": [
         "CUDA_ERROR_SYSTEM_NOT_READY",
+        "RuntimeError: CUDA error: system not yet initialized",
+        "Failed to initialize NVML: Driver/library version mismatch",
     ],
     "client_error": [
         "botocore.errorfactory.ResourceLimitExceeded: the account-level service limit is 0",
