@@ -65,11 +65,6 @@ class Family:
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
 
-def family_of(found: Found) -> Family:
-    """The family that its name and format say."""
-    return Family(*pattern_of(found.root), found.format)
-
-
 def side_state_words(roots: Iterable[str]) -> dict[str, str | None]:
     """For each path the word by which it is not the run's own state, such as `ema`; None for none.
 
@@ -141,7 +136,7 @@ def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tup
 
 def _joined(found: Sequence[Found]) -> dict[str, Family]:
     """Root -> family. A name without a number (`last.ckpt`) is of the one family beside it, where there is one."""
-    families = {item.root: family_of(item) for item in found}
+    families = {item.root: Family(*pattern_of(item.root), item.format) for item in found}
     beside: dict[tuple[str, Format], set[Family]] = {}
     for family in families.values():
         if family.name:

@@ -71,14 +71,11 @@ def nan_in_old(folder: Folder, path: str, archive: OldArchive, samples: int) -> 
     """The name of a tensor that holds NaN; `samples` are looked into."""
 
     def is_nan(tensor: Tensor) -> bool:
-        return has_nan(folder.read(path, archive.places[tensor.key], _sampled(tensor)) or b"", tensor.type or "")
+        size = min(tensor.elements * ITEM_SIZES[tensor.type or ""], SAMPLE_BYTES)
+        return has_nan(folder.read(path, archive.places[tensor.key], size) or b"", tensor.type or "")
 
     there = [tensor for tensor in archive.tensors if may_be_nan(tensor) and tensor.key in archive.places]
     return nan_among([(tensor, tensor.name, tensor.dimensions) for tensor in there], is_nan, samples)
-
-
-def _sampled(tensor: Tensor) -> int:
-    return min(tensor.elements * ITEM_SIZES[tensor.type or ""], SAMPLE_BYTES)
 
 
 def _skip(stream: io.BytesIO) -> list[str] | None:

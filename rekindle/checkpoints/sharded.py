@@ -80,7 +80,12 @@ def dcp_contents(folder: Folder) -> tuple[bool | None, bool | None]:
 
 
 def items_of(raw: bytes) -> Iterator[tuple[str, int, int]]:
-    """(shard, offset, bytes) of each item that a `.metadata` lists, by a walk of its pickle."""
+    """(shard, offset, bytes) of each item that a `.metadata` lists."""
+    return ((shard, offset, size) for shard, offset, size in _walked(raw) if size is not None)
+
+
+def _walked(raw: bytes) -> Iterator[tuple[str, int, int | None]]:
+    """The same by a walk of its pickle, and each shard at its first mention, before its bytes are known."""
     shard: str | None = None
     key: str | None = None
     offset = 0
@@ -88,6 +93,7 @@ def items_of(raw: bytes) -> Iterator[tuple[str, int, int]]:
         if isinstance(token, str):
             if key == "relative_path":
                 shard, offset = token, 0
+                yield shard, 0, None
             key = token
         elif isinstance(token, int) and shard is not None:
             if key == "offset":
@@ -104,22 +110,8 @@ def shards_of(raw: bytes) -> dict[str, int]:
     The pickle is walked, never loaded. In one too long for a walk only the names are looked for.
     """
     walked: dict[str, int] = {}
-    shard: str | None = None
-    key: str | None = None
-    offset = 0
-    for token in tokens(raw) if len(raw) <= MAX_WALK_BYTES else ():
-        if isinstance(token, str):
-            if key == "relative_path":
-                shard, offset = token, 0
-                walked.setdefault(shard, 0)
-            key = token
-        elif isinstance(token, int) and shard is not None:
-            if key == "offset":
-                offset = token
-            elif key == "length":
-                walked[shard] = max(walked[shard], offset + token)
-                shard = None
-            key = None
+    for shard, offset, size in _walked(raw) if len(raw) <= MAX_WALK_BYTES else ():
+        walked[shard] = max(walked.get(shard, 0), offset + (size or 0))
         if len(walked) > MAX_SHARDS:
             break
     return walked or {match.decode("ascii", "replace"): 0 for match in _SHARD.findall(raw)[:MAX_SHARDS]}

@@ -36,17 +36,15 @@ _is_compiling = getattr(torch.compiler, "is_compiling", lambda: False)  # there 
 class LocalWatch(Guarded):
     """One per process, on the training thread. None of its methods raises or waits, but `close` for two seconds.
 
-    watch = LocalWatch(mon)                 # scaler=...: see `Monitor.scaler`
+    watch = LocalWatch(mon)
     watch.gradients(model)                  # once; FSDP2 shards its gradients out of sight: watch.loss(loss) each step,
                                             # and own work is that of a few of its modules' forward passes
     ...
     mon.step(step, loss=loss, work_s=watch.stepped(step))       # at each step
     """
 
-    def __init__(self, monitor: Monitor, *, scaler: object = None) -> None:
+    def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        if scaler is not None:
-            monitor.scaler(scaler)
         self._found: dict[tuple[str, Any], list[Any]] = {}  # by metric and device
         self._unread: deque[tuple[int, str, Captured]] = deque()
         self._handles: list[Any] = []

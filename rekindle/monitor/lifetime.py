@@ -69,10 +69,11 @@ def admit(monitor: ClosableMonitor) -> None:
         _living[:] = [weakref.ref(living) for living in live_monitors()] + [weakref.ref(monitor)]
 
 
-def forked_from(attempt: str) -> str:
-    """The process with a monitor of the attempt from which this one was forked, while it lives; else empty."""
+def refuse_fork(attempt: str) -> None:
+    """Raises: NotWatched while the process lives from which this one was forked, and which has its monitor."""
     process = _forked_from.get(attempt, "")
-    return "" if is_gone(process) else process
+    if process and not is_gone(process):
+        raise NotWatched("the process from which this one was forked holds this run")
 
 
 def unregister(monitor: ClosableMonitor) -> None:

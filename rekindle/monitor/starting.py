@@ -96,7 +96,7 @@ def start_in(
         budget = Budget(RESTART_READS_S if _is_restart(env) else START_READS_S)
         reported = read_resume_plan(env, lambda: launch.box(budget))
         launch = replace(launch, env=reported.env)
-        _must_be_no_fork(launch.name)  # before the ranks share anything: a fork has its parent's connections
+        lifetime.refuse_fork(launch.name)  # before the ranks share anything: a fork has its parent's connections
         hold = launch.hold(config.poll_s)
         life = _claimed(hold, launch, budget) if launch.rank == 0 else None  # rank 0's lives count
         resume = _settled(reported, launch, budget)
@@ -205,7 +205,7 @@ class _Launch:
     def hold(self, poll_s: float) -> Hold:
         """What this process has yet to claim; nothing where it has no mailbox, or would be silent."""
         if not self.place or self.job is None or self.why_silent:
-            return Hold(rank=self.rank)
+            return Hold(None, rank=self.rank)
         host = host_from_env(self.env)
         claimant = Claimant.of(self.env, job_id=self.job, attempt=self.name, rank=self.rank, host=host)
         return Hold(claimant, rank=self.rank, poll_s=poll_s)
@@ -274,12 +274,6 @@ def _config(env: Mapping[str, str]) -> Config:
     if config.problems:
         logger.warning("Rekindle's monitor ignores settings that it cannot read: %s", ", ".join(config.problems))
     return config
-
-
-def _must_be_no_fork(attempt: str) -> None:
-    """Raises: NotWatched."""
-    if lifetime.forked_from(attempt):
-        raise NotWatched("the process from which this one was forked holds this run")
 
 
 def _claimed(hold: Hold, launch: _Launch, budget: Budget, life: int | None = None) -> int | None:

@@ -24,7 +24,7 @@ from chalicelib.ingest.envelope import open_envelope
 from chalicelib.ingest.monitor import parse as parse_event
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.identity import Holding, Identity
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.trouble import Trouble
@@ -358,6 +358,17 @@ def test_without_aws_the_queues_stay_bounded_and_drop_the_oldest(monkeypatch: py
     for number in range(MAX_EVENTS_WAITING + 50):
         outbox.push(EventType.STALL, {"number": number})
     assert trouble.snapshot() == {"events_dropped": 50}
+
+
+@pytest.mark.parametrize(("refusal", "expected"), [("", 1), ("process 7 holds this run", 0)])
+def test_a_process_that_is_refused_tells_no_event_before_it_falls_silent(refusal: str, expected: int) -> None:
+    holding, told = Holding(), list[str]()
+    holding.refusal = refusal
+    identity = replace(IDENTITY, holding=holding)
+    outbox = Outbox(Run(identity=identity), bus=None, sends_metrics=False, on_event=lambda event, _: told.append(event))
+    outbox.push(EventType.STARTED, {})
+    outbox.turn_events()
+    assert len(told) == expected
 
 
 def test_events_that_waited_for_aws_arrive_when_it_is_back(

@@ -279,7 +279,8 @@ def test_overflows_under_a_real_scaler_are_its_own_business(monitor: LiveMonitor
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1)).half()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=3)
-    watch = LocalWatch(monitor, scaler=scaler)
+    monitor.scaler(scaler)
+    watch = LocalWatch(monitor)
     watch.gradients(model)
     # Master weights would be float32; the scaler refuses to unscale float16 gradients, so its steps are made by hand.
     scaler.scale(torch.zeros((), requires_grad=True))

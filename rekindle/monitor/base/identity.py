@@ -6,10 +6,14 @@ from dataclasses import dataclass, field
 
 
 class Holding:
-    """What is known of who holds the run: this process, as life number `life`, or the newer life `lost_to`."""
+    """What is known of who holds the run: this process, as life number `life`, or the newer life `lost_to`.
+
+    refusal: why this process stays silent, empty where it does not.
+    """
 
     life: int = 0
     lost_to: int | None = None
+    refusal: str = ""
 
     @property
     def is_open(self) -> bool:

@@ -49,7 +49,7 @@ class BusEvents:
                 alone=stretch.alone,
             )
 
-    def push_as_one_of_many(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
+    def push_as_one_of_many(self, detail_type: EventType, **more: Any) -> None:
         """Say what every rank sees at about the same time: only the first few ranks do."""
         if self._identity.rank < SPEAKERS:
-            self.push(detail_type, at_step=at_step, **more)
+            self.push(detail_type, **more)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock, SystemClock
+from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.identity import Holding
 from rekindle.monitor.base.processes import is_ancestor, is_gone, own_process, parent
 from rekindle.monitor.base.trouble import NotWatched, logger
@@ -76,11 +76,9 @@ class Hold(Holding):
     step at which the life before this one was.
     """
 
-    def __init__(
-        self, claimant: Claimant | None = None, *, rank: int = 0, poll_s: float = 0.0, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, claimant: Claimant | None, *, rank: int, poll_s: float = 0.0) -> None:
         self._claimant, self.rank = claimant, rank
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._wait_s = 2 * poll_s + OBJECTION_S
         self._lock = threading.RLock()
         self._own: bytes | None = None  # the claim as it was written

@@ -61,7 +61,9 @@ class Outbox:
         self._events_backoff_s = 0.0
         self._metrics_backoff_s = 0.0
         self._eventing = Worker("events", self.turn_events, run.trouble, is_done=lambda: self.has_sent_events)
-        self._metering = Worker("metrics", self._turn_metrics, run.trouble, is_done=lambda: self.has_sent_metrics)
+        self._metering = Worker(
+            "metrics", self._turn_metrics, run.trouble, is_done=lambda: not self._data and not self._samples
+        )
         self.workers = [self._eventing] * (bus is not None or on_event is not None) + [self._metering] * sends_metrics
 
     def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
@@ -106,12 +108,17 @@ class Outbox:
 
     def turn_events(self) -> float:
         """Send the waiting events. Returns seconds until there is something to do again, unless woken before."""
-        if self._run.identity.holding.is_open:
+        if self._is_withheld():
             return HOLD_LOOK_S
         self._tell_script()
         worked = self._send_events()
         self._events_backoff_s = _backoff(self._events_backoff_s, worked=worked)
         return MAX_BACKOFF_S if worked else self._events_backoff_s
+
+    def _is_withheld(self) -> bool:
+        """The run may be another process's; where it is, what waits is about to be discarded."""
+        holding = self._run.identity.holding
+        return holding.is_open or bool(holding.refusal)
 
     def _tell_script(self) -> None:
         while self._untold and self._on_event is not None:
@@ -122,7 +129,7 @@ class Outbox:
 
     def _turn_metrics(self) -> float:
         """Send the samples gathered so far, when they are due. Returns seconds until the next turn."""
-        if self._run.identity.holding.is_open:
+        if self._is_withheld():
             return HOLD_LOOK_S
         now = self._clock.monotonic()
         if now - self._flushed_at >= self._metrics_s or self._metering.is_stopping:
@@ -136,10 +143,6 @@ class Outbox:
     @property
     def has_sent_events(self) -> bool:
         return not self._events and not self._untold
-
-    @property
-    def has_sent_metrics(self) -> bool:
-        return not self._data and not self._samples
 
     def end(self, until: float) -> None:
         """Send what waits, until `until` by the process's monotonic clock."""

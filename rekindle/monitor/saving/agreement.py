@@ -97,7 +97,7 @@ class Agreement:
         self._owes_stop = False
         self._under_way: Plan | None = None  # the shared save that not all ranks have left
         self._released = WakeSignal()
-        self._is_held = False
+        self.is_held = False  # the training thread waits in `hold`
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Agreement:
         negotiator = self._negotiator
         if negotiator is None or not plan.is_shared:
             return
-        self._is_held = True
+        self.is_held = True
         until = self._clock.monotonic() + self.bounds.hold_s
         self._wake()
         while self._under_way is plan and not self.lost:
@@ -193,7 +193,7 @@ class Agreement:
                 negotiator.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
                 break
             self._released.wait(HOLD_POLL_S)
-        self._is_held = False
+        self.is_held = False
 
     def _goes_alone(self) -> bool:
         """Whether the other ranks cannot be asked.
@@ -276,11 +276,6 @@ class Agreement:
         """Whether there is an armed plan of which it is not known whether all ranks act by it."""
         armed, verdict = self.armed, self._verdict
         return armed is not None and (verdict is None or verdict[0] is not armed)
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the training thread waits in `hold`."""
-        return self._is_held
 
     def arm(self, plan: Plan) -> bool:
         """Set the plan to carry out. False where its call has passed already, so that this rank cannot keep to it."""

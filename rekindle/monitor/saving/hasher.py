@@ -48,14 +48,12 @@ class Hasher:
         box: Box,
         is_busy: Callable[[], bool],
         on_damaged: Callable[[int, str], None],
-        read_bytes_s: float = READ_BYTES_S,
     ) -> None:
         """is_busy: something more urgent than hashing is in progress. on_damaged: (step, what is wrong with it)."""
         self._box = box
         self._clock, self._trouble = run.clock, run.trouble
         self._is_busy = is_busy
         self._on_damaged = on_damaged
-        self._read_bytes_s = read_bytes_s
         self._waiting: deque[_HashJob] = deque(maxlen=MAX_WAITING)
         self._to_check: tuple[Key, str] | None = None
         self._stop = threading.Event()
@@ -146,7 +144,7 @@ class Hasher:
             self._stop.wait(LOOK_AGAIN_S)
         if self._stop.wait(max(0.0, self._read_at - time.monotonic())):
             raise Interrupted
-        self._read_at = max(self._read_at, time.monotonic()) + size / self._read_bytes_s
+        self._read_at = max(self._read_at, time.monotonic()) + size / READ_BYTES_S
 
     def _slow_down(self) -> None:
         """On Linux the priority set for a thread's own id is that thread's alone. Source: setpriority(2), BUGS"""

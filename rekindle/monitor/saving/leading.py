@@ -14,7 +14,7 @@ from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
-from rekindle.monitor.saving.joint_save import ALL_OVER
+from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT
 from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Told, read_told
 from rekindle.monitor.saving.roll_call import RollCall
 
@@ -23,7 +23,6 @@ MAX_AHEAD: Final = 4096  # calls
 MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 
 SILENT: Final = "silent"
-FINISHED: Final = "rank 0 has finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +167,7 @@ class Leader:
         self._open, self._asking, self._stops = None, None, True
         if self.is_awaiting:
             return False
-        self._publish(exchange, lost=FINISHED, is_over=True)
+        self._publish(exchange, lost=LEFT, is_over=True)
         exchange.put(f"{self.session}/left/{self._agreement.rank}", "1")
         return self._roll("left").is_full(exchange)
 

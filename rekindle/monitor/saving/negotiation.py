@@ -343,8 +343,7 @@ class Negotiation:
             if start != GO:
                 self._inside = None
                 return
-            inside.has_begun = False
-            self._parts.append(_Part(str(inside.plan.number), "it did not hear in time that all ranks save"))
+            self._did_not_hear(inside)
             self._report(exchange)
         asked, self._abandon_why = self._abandon_why, None
         if asked is not None and asked[0] is inside.plan:
@@ -356,6 +355,10 @@ class Negotiation:
         if end != ALL_OVER:
             self._abandoned(end)
         self._agreement.release()
+
+    def _did_not_hear(self, inside: JointSave) -> None:
+        inside.has_begun = False
+        self._parts.append(_Part(str(inside.plan.number), "it did not hear in time that all ranks save"))
 
     def _leave(self, exchange: Exchange) -> None:
         """This rank comes to no further step, or rank 0 does not: the others need not wait for it."""
@@ -426,8 +429,7 @@ class Negotiation:
         if answer != GO:
             return
         if self._inside is not None and self._inside.plan is plan:
-            self._inside.has_begun = False
-            self._parts.append(_Part(str(plan.number), "it did not hear in time that all ranks save"))
+            self._did_not_hear(self._inside)
         elif plan.wish.stops:
             self._agreement.owe_stop()
 

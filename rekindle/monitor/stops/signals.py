@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.stops.dispositions import Disposition, has_c_handler
+from rekindle.monitor.stops.wakeup import is_main_thread
 
 
 def numbers_of(names: Sequence[str]) -> tuple[signal.Signals, ...]:
@@ -57,7 +57,7 @@ class Signals:
 
         wishes: signals for a save that are taken only where the script has no handler of its own for them.
         """
-        if not _is_main():
+        if not is_main_thread():
             return False
         self._ignored_after = frozenset(wishes)
         for number in numbers:
@@ -101,7 +101,7 @@ class Signals:
         if before is None or not self.can_give_back(number) or not self.is_ours(number):
             return False
         if not before.put_back():
-            if not _is_main() or before.in_python is None:
+            if not is_main_thread() or before.in_python is None:
                 return False
             signal.signal(number, before.in_python)
         os.kill(os.getpid(), number)
@@ -114,7 +114,7 @@ class Signals:
         kill. From another thread than the main one what can be put back is what the kernel knows.
         """
         self._is_over = True
-        if not _is_main():
+        if not is_main_thread():
             for number, before in self._previous.items():
                 if number == signal.SIGTERM and self.can_give_back(number) and self.is_ours(number):
                     before.put_back()
@@ -172,7 +172,3 @@ class Signals:
         previous: Any = None if before is None else before.in_python
         if before is not None and before.is_chained:
             previous(number, frame)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()

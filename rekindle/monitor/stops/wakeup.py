@@ -51,7 +51,7 @@ class Wakeup:
             self._trouble.inner("signals", err)
             return False
         self._reads, self._writes = reads, writes
-        if _is_main():
+        if is_main_thread():
             taken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
             self.hears_in_c = taken == -1
             if taken != -1:
@@ -75,7 +75,7 @@ class Wakeup:
     def end(self) -> None:
         """The thread ends. From another thread than the main one it is left waiting: the descriptor is still in use."""
         self._on_signal = {}
-        if self._writes is None or not _is_main():
+        if self._writes is None or not is_main_thread():
             return
         writes, self._writes = self._writes, None
         self._give_up_descriptor(writes)
@@ -126,5 +126,5 @@ class Wakeup:
             return
 
 
-def _is_main() -> bool:
+def is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
