@@ -84,6 +84,13 @@ SCRIPTS: Final[tuple[str, ...]] = (
     "{ srun train; echo over; } &\nwait $!",
     "mpirun -np 16 train\necho done",
     "set -e\ntorchrun train.py\necho done",
+    "END='exit 0'\nsrun train\n$END",
+    "conda run -n lm --no-capture-output torchrun train.py\necho done",
+    "conda run -n lm torchrun train.py",
+    "uv run --frozen torchrun train.py; echo done",
+    "echo 1 2 | xargs -n1 -P2 srun train\necho done",
+    "echo 1 2 | xargs -n1 srun train",
+    "parallel -j2 srun train ::: 1 2\necho done",
 )
 
 
@@ -91,7 +98,7 @@ SCRIPTS: Final[tuple[str, ...]] = (
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """srun and the launchers, which all fail."""
     folder = tmp_path_factory.mktemp("bin")
-    for name in ("srun", "torchrun", "mpirun"):
+    for name in ("srun", "torchrun", "mpirun", "conda", "uv", "parallel"):
         (folder / name).write_text("#!/bin/sh\nexit 3\n")
         (folder / name).chmod(0o755)
     return folder

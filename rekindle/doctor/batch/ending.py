@@ -302,7 +302,7 @@ class _Runner:
         elif program in ("eval", "bash", "sh") and rest and (program == "eval" or "c" in rest[0][:4]):
             self._text(program, rest, shell, is_asked=is_asked)
         elif program in _LEAVE:
-            self._leave(node, rest, shell)
+            self._leave(program, rest, node, shell)
         elif program in ("[", "test", "[["):
             self._end(shell, self._is_false(shell.test(rest)), line, program)
         elif program in _BUILTINS:
@@ -361,8 +361,7 @@ class _Runner:
             self._body(read_tree(rest[1] if len(rest) > 1 else ""), inner)
             shell.status = inner.status
 
-    def _leave(self, node: Simple, rest: list[str], shell: State) -> None:
-        word = node.words[0]
+    def _leave(self, word: str, rest: list[str], node: Simple, shell: State) -> None:
         if word in ("break", "continue"):
             raise _Leave(word)
         if word == "return" and not self._calls:
@@ -370,7 +369,7 @@ class _Runner:
             return
         if rest:
             shell.status = int(rest[0]) if rest[0].isdigit() else int(not self._unknown())
-            if shell.status == 0 and node.words[1] == "0":
+            if shell.status == 0 and node.words[1:2] == ("0",):
                 self._decided = (node.line, f"{word} 0")
         raise _Exit if word == "exit" else _Return
 
