@@ -20,6 +20,10 @@ COUNTS: Final[Mapping[str, str]] = {
     "whose poison could be known",
     "resumed_in_spike": "an attempt was submitted to resume from a checkpoint that was saved while the loss had risen "
     "for good, as its monitor had reported",
+    "superseded_saves": "an attempt saved although another one of its Job had trained for ten minutes: no fence "
+    "kept it from that",
+    "kept_on_bad_node": "a run was left to people after each of its starts had got one broken node, while others were "
+    "idle",
     "good_condemned": "a checkpoint that is whole and not poisoned was marked as bad",
     "passed_over": "an attempt was submitted to resume from an older checkpoint than the newest good one",
     "rewound_silently": "an attempt of ours began far below its resume step; no person was notified in ten minutes",

@@ -19,7 +19,7 @@ from chalicelib.ports.notices import Notice, NoticeKind
 from localcloud.aws.sagemaker import Phase as JobPhase
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.signals import FaultClass
-from simulation.judging.bill import Bill, Reckoning
+from simulation.judging.bill import NOT_WORKING, Bill, Reckoning
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.excuses import TOLD_BY, UNWATCHED_AFTER, Expiring, Minute
 from simulation.judging.knowable import (
@@ -49,6 +49,8 @@ RHYTHM: Final = 3  # and this many times as long as the longest hole that its da
 MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
 MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
+MANY_ON_ONE: Final = 2  # starts of ours on one broken node: after the second death there it is to be left out
+MINUTE: Final = timedelta(minutes=1)
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
 _GO_BACK: Final = (Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK)
@@ -298,7 +300,8 @@ class Judge(Watcher):
         self._judge_pause(f"a {how}", node.name)
         is_condemned = node.condemned or node.is_acquittal_lost or node.is_announced(self._now)
         is_ordered, node.is_ordered = node.is_ordered, False
-        if not (is_ordered or node.is_broken or is_condemned or self._is_out_alone(node) or self._just_repaired(node)):
+        is_out = node.is_broken or node.runs_unseen or self._is_out_alone(node)
+        if not (is_ordered or is_out or is_condemned or self._just_repaired(node)):
             self._count("node_repaired_well", node.name, f"{how} of a node with which nothing was wrong")
         others = [other.name for other in cluster.nodes.values() if other.in_our_repair and other is not node]
         room = self._room(cluster)
@@ -469,6 +472,8 @@ class Judge(Watcher):
         is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
         if after.phase is Phase.HANDED_OVER and after.order is not None and run.live and not is_stopping:
             run.is_not_stopped_after_all(self._now)  # people are paged that the order is not carried out
+        if after.phase is Phase.HANDED_OVER:
+            self._judge_nodes(run)
         if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
             self._called_bad.add(after.attempt)
         if after.phase is Phase.RECOVERED and (before is None or before.is_open):
@@ -549,6 +554,44 @@ class Judge(Watcher):
                 del self._waits[incident_id]
                 self._count("waited_on", run.name, f"it has been {run.ill.kind} for {self._age(run.ill):.0f} s")
 
+    def _judge_superseded(self, run: TrueRun) -> None:
+        """Count an attempt that saves beside a later one of its Job, once, where the fence could be written."""
+        owner_of = self.world.registry.job_of_attempt
+        for save in run.saved:
+            wrote = run.attempts.get(save.attempt)
+            if self._now - save.at > MINUTE or wrote is None or wrote.is_counted or run.spec.watch != "monitor":
+                continue
+            later = [
+                other.trains_since
+                for other in run.attempts.values()
+                if other.number > wrote.number and owner_of(other.name) == owner_of(wrote.name) is not None
+            ]
+            since = min((at for at in later if at is not None), default=None)
+            if since is not None and save.at - max(since, self._disturbed_at or since) > UNWATCHED_AFTER:
+                wrote.is_counted = True
+                self._count("superseded_saves", run.name, f"{wrote.name} saved step {save.step}")
+
+    def _judge_nodes(self, run: TrueRun) -> None:
+        """Count a run that is left to people on a node that breaks each of its starts, ours among them."""
+        cluster = self.world.cluster
+        if cluster is None or run.ill is None or run.ill.kind not in NOT_WORKING or run.owner_took_it:
+            return
+        idle = sum(
+            facts.state == "idle" and not cluster.nodes[name].is_broken
+            for name, facts in cluster.model.node_facts.items()
+        )
+        for node in cluster.nodes.values():
+            since = node.broken_since
+            starts = [
+                attempt
+                for attempt in run.attempts.values()
+                if since is not None and (attempt.job.ended_at or self._now) >= since and attempt.nodes
+            ]
+            ours = sum(attempt.is_ours for attempt in starts)
+            is_everywhere = all(node in attempt.nodes for attempt in starts)
+            if ours >= MANY_ON_ONE and is_everywhere and 2 * idle >= run.spec.instances:
+                self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {idle} idle")
+
     def _judge_loops(self, run: TrueRun) -> None:
         """Count a launcher that starts a run again in its place in vain, beyond the budget, while no person knows."""
         limit = max(self.world.policy.budgets.max_no_progress, 2)
@@ -579,6 +622,7 @@ class Judge(Watcher):
         for run in self.world.runs.values():
             self._judge_rewinds(run)
             self._judge_loops(run)
+            self._judge_superseded(run)
             self._judge_chain(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:

@@ -58,7 +58,18 @@ def make_wild(seed: int, platform: str = "") -> Story:
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
     )
     story = _taken_away(draw, _with_rarer_deeds(draw, _slowed(draw, wild)))
-    return _with_the_platform_s_own(random.Random(f"wild, the platform's own {seed}"), story)
+    story = _with_the_platform_s_own(random.Random(f"wild, the platform's own {seed}"), story)
+    return _with_a_lost_slurmd(random.Random(f"wild, a lost slurmd {seed}"), story)
+
+
+def _with_a_lost_slurmd(draw: random.Random, story: Story) -> Story:
+    """With processes that run on after Slurm has lost their node, in some of those on Slurm."""
+    first, *others = story.runs
+    if first.platform != "slurm" or draw.random() >= 0.1:
+        return story
+    lost = Trouble(kind="slurmd_dies", step=draw.randint(5, 120), after_s=float(int(10 ** draw.uniform(2.0, 4.0))))
+    policy = {**story.policy, "nodes": {"repair": "off"}} if draw.random() < 0.3 else story.policy
+    return replace(story, runs=(replace(first, troubles=(*first.troubles, lost)), *others), policy=policy)
 
 
 def _with_the_platform_s_own(draw: random.Random, story: Story) -> Story:

@@ -42,7 +42,7 @@ LAUNCHING: Final = timedelta(seconds=5)
 ANSWERING: Final = timedelta(seconds=5)
 STALL_LIMIT: Final = timedelta(seconds=60)
 ON_SLURM: Final = frozenset(
-    {"node_dies", "node_sick", "node_hangs", "suspended", "preempted", "time_limit", "node_leaves"}
+    {"node_dies", "node_sick", "node_hangs", "slurmd_dies", "suspended", "preempted", "time_limit", "node_leaves"}
 )
 ENDS_A_LIFE: Final = frozenset({"crash", "oom", "hang"})
 SLOW_SHOWS_AFTER: Final = 24  # steps; rekindle.detectors.pace asks for 20 rows that are very slow, and for time
@@ -135,6 +135,21 @@ class Training:
         attempt.is_frozen = True
         attempt.run.falls_ill("hung", self._clock.now(), reached=step)
         self._later(attempt, "stall", STALL_LIMIT, lambda: self._stalled(attempt))
+
+    def runs_on(self, attempt: Attempt, is_over: Callable[[], bool]) -> None:
+        """Its platform has ended it, and its processes train on and save, until that is over or a fence stops them."""
+        spec = attempt.run.spec
+        step = (attempt.stretches[-1].base // spec.save_every + 1) * spec.save_every
+
+        def saves(step: int) -> None:
+            if is_over() or not self.monitor.may_write(attempt):
+                return
+            self._saves.save(attempt, step, SaveKind.PERIODIC, None)
+            wait = timedelta(seconds=spec.save_every * spec.step_s)
+            self._later(attempt, "unseen", wait, lambda: saves(step + spec.save_every))
+
+        wait = timedelta(seconds=(step - attempt.stretches[-1].base) * spec.step_s)
+        self._later(attempt, "unseen", wait, lambda: saves(step))
 
     def suspends(self, attempt: Attempt, step: int) -> None:
         """Its processes are stopped after this step, its monitor with them."""

@@ -102,6 +102,7 @@ class TrueNode:
     condemned_until: datetime | None = None
     is_acquittal_lost: bool = False  # the event of its withdrawal was lost
     unreachable_since: datetime | None = None  # for Slurm; the machine itself is well
+    runs_unseen: bool = False  # Slurm does not reach its slurmd, and what ran there runs on
     reachable_since: datetime | None = None  # again, after it was not
     in_our_repair: bool = False
     is_ordered: bool = False  # a person has ordered its repair, which has not come yet
@@ -277,7 +278,7 @@ class TrueRun:
             save
             for save in self.saved
             if save.is_good and (before_step is None or save.step < before_step) and (by is None or save.at <= by)
-            if not self._is_of_another_job(save) and not self._is_left(save)
+            if not self._is_of_another_job(save) and not self._is_left(save) and not self._is_superseded(save)
         ]
         return max(found, key=lambda save: save.step, default=None)
 
@@ -285,6 +286,13 @@ class TrueRun:
         """A Slurm job without our comment is a Job of its own to its monitor, regardless of who submitted it."""
         attempt = self.attempts.get(saved.attempt)
         return self.spec.platform == "slurm" and attempt is not None and not attempt.is_tagged
+
+    def _is_superseded(self, saved: Saved) -> bool:
+        """Processes of an attempt that was over saved it, and the next attempt was there."""
+        wrote = self.attempts.get(saved.attempt)
+        if wrote is None or wrote.job.ended_at is None or saved.at <= wrote.job.ended_at:
+            return False
+        return any(other.job.created_at <= saved.at for other in self.attempts.values() if other.number > wrote.number)
 
     def _is_left(self, saved: Saved) -> bool:
         """A person has submitted the run again on Slurm since, as a Job of its own, which began below it."""

@@ -187,6 +187,13 @@ class Cluster:
             self._announce(node, ahead_s)
             self._clock.after(timedelta(seconds=ahead_s), lambda: self._leaves(node), label=f"AWS takes {node.name}")
             return False
+        if trouble.kind == "slurmd_dies":
+            node = self.nodes[start.nodes[0]]
+            node.runs_unseen = True
+            self._clock.after(SLURMD_TIMEOUT, lambda: self._loses(node), label=f"Slurm misses {node.name}")
+            for_s = timedelta(seconds=trouble.after_s or FOR_GOOD_S)
+            self._clock.after(for_s, lambda: self._finds(node), label=f"slurmd of {node.name} is back")
+            return False
         if trouble.kind in _TAKEN_AWAY:
             self._training.suspends(attempt, step)
             self._takes_away(attempt, self.model.jobs[start.slurm_job], trouble)
@@ -384,6 +391,9 @@ class Cluster:
         phase = Phase.STOPPED if is_stop else Phase.FAILED
         self._close(start, phase, None if is_stop else "a node was lost")
         self._training.over(attempt, phase)
+        unseen = next((node for node in attempt.nodes if node.runs_unseen), None)
+        if unseen is not None and not is_stop:
+            self._training.runs_on(attempt, lambda: not unseen.runs_unseen)
         self._soon()
 
     def _close(self, start: SlurmStart, phase: Phase, reason: str | None) -> None:
@@ -492,6 +502,19 @@ class Cluster:
             self.model.lose_node(node.name)
             self._soon()
 
+    def _loses(self, node: TrueNode) -> None:
+        """Slurm does not reach its slurmd, and takes what runs there for dead."""
+        if node.runs_unseen and not node.is_dead:
+            self.model.lose_node(node.name)
+            self._soon()
+
+    def _finds(self, node: TrueNode) -> None:
+        """slurmd answers again, and ends what it finds of jobs that are over."""
+        if node.runs_unseen and not node.in_our_repair and not node.is_dead:
+            node.runs_unseen = False
+            self.model.mend_node(node.name)
+            self._soon()
+
     def _is_seen(self, node: TrueNode) -> None:
         """HyperPod's health agent sees it; its own repair follows where that is switched on."""
         if not node.is_broken:
@@ -526,6 +549,7 @@ class Cluster:
         if self.repairing:
             self._watcher().repairs(self.nodes[name], self.repairing)
             self.nodes[name].in_our_repair = True
+        self.nodes[name].runs_unseen = False
         kept = tuple(flag for flag in self.model.node_facts[name].flags if flag == "drain")
         self.model.lose_node(name)
         self._show(name, flags=("not_responding", *kept))

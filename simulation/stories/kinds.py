@@ -34,6 +34,7 @@ TROUBLES: Final[Mapping[str, str]] = {
     "node_hangs": "what runs on its first node stands still, and its ranks are mute",
     "node_leaves": "AWS announces that the instance of its first node is taken away `after_s` later, and takes it; the "
     "node comes back",
+    "slurmd_dies": "Slurm loses its first node, whose processes train on and save for `after_s`; then the node is back",
     "suspended": "its processes are stopped for `after_s`",
     "preempted": "another job has its nodes for `after_s`",
     "time_limit": "Slurm ends the job",

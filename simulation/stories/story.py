@@ -23,7 +23,7 @@ class Trouble:
 
     hits      how many attempts it strikes, as each comes to that step
     after_s   rests: how long. hang, suspended, interrupted: moves again after so long; None: never. preempted,
-              node_leaves: see there
+              node_leaves, slurmd_dies: see there
     heals     spike, slow: steps until it is as before; None: never. skips, saves_deleted: how many; None: all
     times     slow: by how much
     in_data   nan: it is spared by leaving the step's data out

@@ -325,6 +325,15 @@ def nothing_is_ever_resubmitted(world: World) -> None:
     performed(world, ResubmitJob, Done.REFUSED)
 
 
+def no_node_is_left_out(world: World) -> None:
+    part = world.perform
+
+    def act(action: Any, **more: Any) -> ActionResult:
+        return part.act(replace(action, exclude=()) if isinstance(action, ResubmitJob) else action, **more)
+
+    world.perform = Over(part, act=act)
+
+
 def capacity_is_waited_for_without_end(world: World) -> None:
     limits = {"capacity_limit": timedelta(days=7)}
     world.look = replace(world.look, policies=OnePolicy(changed(world.policy, resubmission=limits)))
@@ -410,6 +419,7 @@ MECHANISMS: Final[Mapping[str, Callable[[World], None]]] = {
     "earlier stretches of bad loss are kept": stretches_of_bad_loss_are_forgotten,
     "a stop is taken back when the run moves again": a_run_is_stopped_whatever_it_does_by_then,
     "superseded attempts are fenced": no_attempt_is_fenced,
+    "a suspected node is left out": no_node_is_left_out,
     "checkpoints are verified": checkpoints_are_not_verified,
     "the newest checkpoint is listed": the_newest_checkpoint_is_not_listed,
     "the sweep finds what events do not tell": the_sweep_does_nothing,

@@ -69,6 +69,17 @@ NO_CAPACITY = Story(
     length_s=7200.0,
     policy={"resubmission": {"capacity_limit_s": 900}},
 )
+LOST_SLURMD = Story(
+    seed=1,
+    runs=(Run(platform="slurm", instances=2, troubles=(Trouble(kind="slurmd_dies", step=20, after_s=5400.0),)),),
+    policy={"nodes": {"repair": "off"}},  # a reboot would end what runs on unseen
+    length_s=3600.0,
+)
+SILENT_NODE = Story(
+    seed=3,
+    runs=(Run(platform="slurm", ranks=8, troubles=(Trouble(kind="node_hangs", step=42),)),),
+    length_s=3600.0,
+)
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,8 @@ CASES = (
         broken.a_pause_is_not_read,
         story(CRASH, actions=(PersonAction(what="pause", when="start", delay_s=400.0),)),
     ),
+    Case("superseded_saves", broken.no_attempt_is_fenced, LOST_SLURMD),
+    Case("kept_on_bad_node", broken.no_node_is_left_out, SILENT_NODE),
     Case("waited_on", broken.capacity_is_waited_for_without_end, NO_CAPACITY),
     Case("service_defect", broken.a_defect_in_reading_the_job, story(CRASH)),
 )

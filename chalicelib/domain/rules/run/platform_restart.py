@@ -35,6 +35,7 @@ from rekindle.protocol.signals import FaultClass
 _WHO: Final = {
     EndedBy.USER: "a person",
     EndedBy.ITSELF: "the job itself",
+    EndedBy.ADMIN: "an administrator",
     EndedBy.AGENT: "an earlier order of ours",
     EndedBy.UNKNOWN: "someone",
 }
@@ -120,10 +121,10 @@ def adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
     actions = (AdoptAttempt(name=name, number=theirs.number, clone_of=attempt.name, why=f"{who} put the job back"),)
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
     after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
-    is_loop = _is_loop(spent) and not _has_gained(after, incident)
+    is_loop = _is_loop(spent, incident.changed(tries=tries)) and not _has_gained(after, incident)
     holds = is_loop and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     adopted = _under_care(dataclasses.replace(context, incident=incident), attempt, theirs, holds=holds)
-    if holds and _is_loop(spent):  # a loop may be faster than our looks: not after the next one, but now
+    if holds and spent is not None:  # a loop may be faster than our looks: not after the next one, but now
         reason = f"{who} puts it back again and again, and it gains nothing: {name} is held. {spent.reason}"
         return adopted.move("adopt.loop", reason, Phase.STOPPING, *actions, *_order_dropped(context, name, who), stop)
     return adopted.move(
@@ -182,11 +183,14 @@ def _under_care(context: RuleContext, attempt: AttemptView, theirs: Try, *, hold
     )
 
 
-def _is_loop(spent: Decision | None) -> TypeGuard[Decision]:
-    """The spent budget is one of attempts without a gain. `max_attempts` bounds our own submissions, whatever they
+def _is_loop(spent: Decision | None, incident: Incident) -> TypeGuard[Decision]:
+    """The spent budget is one of attempts without a gain, and this is not the first start that others make of it: one
+    that an administrator puts back once has not failed. `max_attempts` bounds our own submissions, whatever they
     gained: it is no reason to stop a start that the platform makes automatically.
     """
-    return spent is not None and spent.rule != "budget.attempts"
+    before = incident.resubmission
+    is_again = before.fruitless_before > 0 or sum(item.is_theirs for item in before.tries) > 1
+    return spent is not None and spent.rule != "budget.attempts" and is_again
 
 
 def _has_gained(after: AttemptView | None, incident: Incident) -> bool:
@@ -306,7 +310,7 @@ def adopt_loop(context: RuleContext) -> Decision | None:
     if _put_back(context) is None:
         return None
     closed = over_budget(context)
-    if not _is_loop(closed) or _has_gained(context.attempt_seen, context.incident):
+    if not _is_loop(closed, context.incident) or _has_gained(context.attempt_seen, context.incident):
         return None
     return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
 
