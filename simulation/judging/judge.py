@@ -555,18 +555,18 @@ class Judge(Watcher):
                 self._count("waited_on", run.name, f"it has been {run.ill.kind} for {self._age(run.ill):.0f} s")
 
     def _judge_superseded(self, run: TrueRun) -> None:
-        """Count an attempt that saves beside a later one of its Job, once, where the fence could be written."""
-        owner_of = self.world.registry.job_of_attempt
+        """Count an attempt that saves beside the later one that its Job has now, once, where the fence could be
+        written.
+        """
+        registry = self.world.registry
         for save in run.saved:
             wrote = run.attempts.get(save.attempt)
             if self._now - save.at > MINUTE or wrote is None or wrote.is_counted or run.spec.watch != "monitor":
                 continue
-            later = [
-                other.trains_since
-                for other in run.attempts.values()
-                if other.number > wrote.number and owner_of(other.name) == owner_of(wrote.name) is not None
-            ]
-            since = min((at for at in later if at is not None), default=None)
+            owner = registry.job_of_attempt(wrote.name)
+            current = run.attempts.get(registry.get(owner).current_attempt) if owner is not None else None
+            is_later = current is not None and current.job.created_at > wrote.job.created_at
+            since = current.trains_since if current is not None and is_later else None
             if since is not None and save.at - max(since, self._disturbed_at or since) > UNWATCHED_AFTER:
                 wrote.is_counted = True
                 self._count("superseded_saves", run.name, f"{wrote.name} saved step {save.step}")
@@ -580,7 +580,8 @@ class Judge(Watcher):
             facts.state == "idle" and not cluster.nodes[name].is_broken
             for name, facts in cluster.model.node_facts.items()
         )
-        for node in cluster.nodes.values():
+        broken = [node for node in cluster.nodes.values() if node.is_broken]
+        for node in broken if len(broken) == 1 else ():  # by halves, two look like none
             since = node.broken_since
             starts = [
                 attempt
@@ -589,7 +590,8 @@ class Judge(Watcher):
             ]
             ours = sum(attempt.is_ours for attempt in starts)
             is_everywhere = all(node in attempt.nodes for attempt in starts)
-            if ours >= MANY_ON_ONE and is_everywhere and 2 * idle >= run.spec.instances:
+            beside_it = max(run.spec.instances // 2, 1) - 1  # well ones that are left out with it
+            if ours >= MANY_ON_ONE and is_everywhere and idle - beside_it >= run.spec.instances:
                 self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {idle} idle")
 
     def _judge_loops(self, run: TrueRun) -> None:

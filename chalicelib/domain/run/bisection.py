@@ -13,11 +13,13 @@ from rekindle.protocol.signals import FaultClass
 
 
 def half_left_out(context: RuleContext) -> tuple[str, ...]:
-    """Names for the next start to stay away from; none where a node is named, no spares are seen, or it died once."""
+    """Names for the next start to stay away from; none where one of its nodes is named, no spares are seen, or it died
+    once. A node that is named and that it did not run on explains nothing.
+    """
     incident, view, nodes = context.incident, context.attempt, context.seen.nodes
-    if incident.fault is not FaultClass.NODE_HARDWARE or incident.resubmission.bad_nodes:
+    if incident.fault is not FaultClass.NODE_HARDWARE or view is None or view.start is None:
         return ()
-    if view is None or view.start is None or not isinstance(nodes, Known):
+    if not isinstance(nodes, Known) or any(bad.node in view.start.nodes for bad in incident.resubmission.bad_nodes):
         return ()
     earlier = [set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes]
     if not earlier:

@@ -81,14 +81,13 @@ def _kept_away(context: RuleContext) -> tuple[tuple[str, ...], str]:
     doubtful = [node for node in exclude if node not in ordered]
     if doubtful:
         stated += f" Not on {', '.join(doubtful)}: whether that is out of service is not known yet."
-    half = excludable(half_left_out(context))
-    if half and not exclude:
+    half = excludable(tuple(node for node in half_left_out(context) if node not in exclude))
+    if half:
         stated += (
             f" Not on {', '.join(half[:8])}: attempts have died of hardware on one set of nodes, none of which is "
             "named, and half of it is left out in turn."
         )
-        return half, stated
-    return exclude, stated
+    return (*exclude, *half), stated
 
 
 def resend_order(context: RuleContext, pending: Try) -> Decision:
