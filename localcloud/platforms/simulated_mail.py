@@ -19,6 +19,7 @@ from rekindle.protocol.mailbox import (
     LossState,
     Manifest,
     ManifestFile,
+    Place,
     ReplyOutcome,
     SaveKind,
     fence_key,
@@ -49,6 +50,8 @@ class SimulatedMail:
         if run.place is None or not run.script.has_monitor or not self.may_write(run):
             return None
         root = run.place.join(f"checkpoints/step-{run.step}-{run.job.name}")
+        if run.script.own_folder:
+            root = Place.parse(f"s3://{run.bucket}/outputs/{run.job.name}/step-{run.step}")
         manifest = Manifest(
             job_id=run.job_id,
             attempt=run.job.name,

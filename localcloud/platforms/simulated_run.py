@@ -32,7 +32,7 @@ class Script:
 
     unloadable: checkpoint steps that this attempt cannot load; it then dies before its first step, with `load_error`.
     hosts: the names of its ranks' hosts; by default they are named after the attempt. log_every: steps between two
-    losses that its detectors get to see.
+    losses that its detectors get to see. own_folder: it saves to a folder of its own, beside the mailbox.
     """
 
     starting: timedelta = timedelta(seconds=90)
@@ -56,6 +56,7 @@ class Script:
     load_error: str = "PytorchStreamReader failed reading zip archive: failed finding central directory"
     hosts: tuple[str, ...] = ()
     log_every: int = 1
+    own_folder: bool = False
     faults: tuple[Fault, ...] = ()
 
 

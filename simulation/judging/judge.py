@@ -40,7 +40,7 @@ from simulation.judging.knowable import (
 )
 from simulation.runs.memory import Watcher
 from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueNode, TrueRun
-from simulation.slurm.cluster import Cluster
+from simulation.slurm.cluster import SICK, Cluster
 from simulation.stages.world import World
 
 PAGED_WITHIN: Final = timedelta(minutes=30)  # of trouble, an outage or a person's action: a page has its reason
@@ -576,8 +576,9 @@ class Judge(Watcher):
         cluster = self.world.cluster
         if cluster is None or run.ill is None or run.ill.kind not in NOT_WORKING or run.owner_took_it:
             return
+        busy = {node.name for other in self.world.runs.values() for attempt in other.live for node in attempt.nodes}
         idle = sum(
-            facts.state == "idle" and not cluster.nodes[name].is_broken
+            facts.state == "idle" and name not in busy and not cluster.nodes[name].is_broken
             for name, facts in cluster.model.node_facts.items()
         )
         broken = [node for node in cluster.nodes.values() if node.is_broken]
@@ -588,7 +589,7 @@ class Judge(Watcher):
                 for attempt in run.attempts.values()
                 if since is not None and (attempt.job.ended_at or self._now) >= since and attempt.nodes
             ]
-            ours = sum(attempt.is_ours for attempt in starts)
+            ours = sum(attempt.is_ours and attempt.job.failure_reason == SICK for attempt in starts)
             is_everywhere = all(node in attempt.nodes for attempt in starts)
             beside_it = max(run.spec.instances // 2, 1) - 1  # well ones that are left out with it
             if ours >= MANY_ON_ONE and is_everywhere and idle - beside_it >= run.spec.instances:

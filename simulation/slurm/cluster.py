@@ -45,7 +45,7 @@ FOR_GOOD_S: Final = 1e6  # beyond any story
 _TAKEN_AWAY: Final = frozenset({"suspended", "preempted", "time_limit"})
 SICK_FAILS: Final = timedelta(seconds=50)
 _Doc = TypeVar("_Doc", AttemptDoc, NodeFacts)
-_SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+SICK: Final = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 
 
 class Cluster:
@@ -211,7 +211,7 @@ class Cluster:
             if attempt.run.spec.auto_resume:
                 self._resumes_by_itself(attempt, node, step)
             else:
-                self._training.fails(attempt, _SICK)
+                self._training.fails(attempt, SICK)
         return True
 
     def _resumes_by_itself(self, attempt: Attempt, node: TrueNode, step: int) -> None:
@@ -376,7 +376,7 @@ class Cluster:
     def _fails_there(self, attempt: Attempt) -> None:
         start = self._starts_by_name[attempt.name]
         if any(self.nodes[name].is_broken for name in start.nodes):
-            self._training.fails(attempt, _SICK)
+            self._training.fails(attempt, SICK)
 
     def _is_over(self, job: SimJob) -> None:
         """Slurm has ended a start: it failed, or was cancelled or held."""
