@@ -54,6 +54,7 @@ MINUTE: Final = timedelta(minutes=1)
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
 _GO_BACK: Final = (Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK)
+_STRANGE: Final = ("spike", "torn_save", "flipped_save", "blip", "saves_deleted")
 _ILLS_SEEN: Final = ("dead", "hung", "poisoned")
 _TRAINS: Final = (RunPhase.TRAINING, RunPhase.EVALUATION, RunPhase.SAVING)  # a run that rests between steps is well
 
@@ -81,6 +82,7 @@ class Judge(Watcher):
         self._unconfirmed: list[
             tuple[TrueRun, ActiveTrouble]
         ] = []  # called recovered since the last minute, with a bad loss
+        self._strange: dict[str, tuple[tuple[int, int], datetime | None]] = {}  # of a run: see `_note_strange`
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -437,16 +439,29 @@ class Judge(Watcher):
         return not head_is_late and any(attempt.is_link and attempt.trains_since is not None for attempt in run.live)
 
     def _is_disturbed(self, run: TrueRun) -> bool:
-        """Something is as people should know it: an outage of ours, no capacity, a trainer that does as it likes."""
-        if any(attempt.suspended_at is not None for attempt in run.live):
+        """Something is, or within ten minutes has become, as people should know it: an outage of ours, processes that
+        are stopped, no capacity, a start from a bad save or of a trainer that does as it likes.
+        """
+        if self.world.source_faults.outage_until() is not None:
             return True
-        if self.world.source_faults.outage_until() is not None or run.spec.plan != "obeyed" or run.refused:
+        if any(attempt.suspended_at is not None for attempt in run.live):
             return True
         if any(node.condemned for attempt in run.live for node in attempt.nodes):
             return True  # HyperPod wants it rebooted; that this is false, no source shows
-        return any(
-            trouble.kind in ("spike", "torn_save", "flipped_save", "blip", "saves_deleted") for trouble in run.struck
-        )
+        self._note_strange(run)
+        _, at = self._strange.get(run.name, ((0, 0), None))
+        return at is not None and self._now - at < UNWATCHED_AFTER
+
+    def _note_strange(self, run: TrueRun) -> None:
+        """When the newest trouble with the loss or a save struck; after one, or with a trainer that does as it likes,
+        when the newest attempt came.
+        """
+        struck = sum(count for trouble, count in run.struck.items() if trouble.kind in _STRANGE)
+        is_strange = struck > 0 or run.spec.plan != "obeyed" or run.refused > 0
+        state = (struck + run.refused, len(run.attempts) if is_strange else 0)
+        before, _ = self._strange.get(run.name, ((0, 0), None))
+        if state != before:
+            self._strange[run.name] = (state, self._now)
 
     def recorded(self, before: Incident | None, after: Incident) -> None:
         run = self.world.run_of_job(after.job_id)
@@ -626,6 +641,7 @@ class Judge(Watcher):
             self._judge_rewinds(run)
             self._judge_loops(run)
             self._judge_superseded(run)
+            self._note_strange(run)
             self._judge_chain(run)
             ill = run.ill
             if ill is None or ill.kind not in _ILLS_SEEN or ill.is_counted or ill.is_notified:

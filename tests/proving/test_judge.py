@@ -132,6 +132,11 @@ CASES = (
     ),
     Case("dead_unwatched", broken.the_sweep_does_nothing, story(CRASH, source_faults=(NO_EVENTS,))),
     Case("paged_for_nothing", broken.a_heartbeat_says_diverging, story(steps=200)),
+    Case(  # a loss that was bad once, ten minutes before, is no reason for a page
+        "paged_for_nothing",
+        broken.a_heartbeat_says_diverging,
+        story(Trouble(kind="blip", step=2), steps=200, step_s=30.0),
+    ),
     Case("budget_exceeded", broken.the_budget_is_boundless, story(Trouble(kind="hang", step=42, hits=20))),
     Case(
         "owner_undone",
