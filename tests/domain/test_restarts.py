@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import Notify, ResubmitJob
+from chalicelib.domain.model.action import ActionResult, Done, Notify, ResubmitJob
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job, NewestSave
@@ -171,7 +171,12 @@ def test_a_start_after_suspected_hardware_has_it_checked_where_the_policy_says_s
     ended = view(AttemptStatus.FAILED, step=100, ended_at=NOW)
     told = Suspicion(attempt="lm", kind=SuspicionKind.HANG, rule="minority", text="it stands apart", ranks=ranks)
     case = incident(Phase.RESUBMITTING, fault, target_step=Known(100), suspicions=(told,))
-    policy = dataclasses.replace(DEFAULT_POLICY, nodes=Nodes(deep_health_check=is_wanted))
+    policy = dataclasses.replace(DEFAULT_POLICY, nodes=Nodes(deep_health_check=timedelta(minutes=30 * is_wanted)))
     decision = look(case, seen(ended, checkpoints=Known((checkpoint(95),))), policy)
     (action,) = (action for action in decision.actions if isinstance(action, ResubmitJob))
     assert action.checks_hardware is checks
+    if checks:
+        answer = ActionResult(action="ResubmitJob", done=Done.CHECKING, detail="a check is under way")
+        waits = look(decision.incident, seen(ended, results=(answer,)), policy)
+        assert (waits.rule, waits.actions, waits.incident.resubmission.tries) == ("resubmit.checking", (), ())
+        assert waits.incident.resubmission.capacity_since == NOW

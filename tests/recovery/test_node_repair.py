@@ -17,7 +17,7 @@ from localcloud.cloud import STACK
 from localcloud.platforms.hyperpod import Timings
 from localcloud.platforms.hyperpod_cluster import Node
 from localcloud.worlds.recoveries import World, world
-from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.documents import NodeFacts, SlurmState
 from rekindle.protocol.cluster.orders import Verb
 from tests.adapters.test_cluster_nodes import group
 from tests.fakes.slurm_simulated import SlurmSimulated
@@ -34,9 +34,9 @@ JOB = "slurm.ml.1"
 class Pod:
     """A HyperPod cluster of three workers with a modelled Slurm on it, and one protected job on two of them."""
 
-    def __init__(self, w: World, *, recovery: str = "None") -> None:
+    def __init__(self, w: World, *, recovery: str = "None", timings: Timings = BRISK) -> None:
         self.w = w
-        w.cloud.clusters.timings = BRISK
+        w.cloud.clusters.timings = timings
         arn = w.cloud.client("sagemaker").create_cluster(
             ClusterName="ml",
             InstanceGroups=[group("head", 1, "Controller"), group("gpu", 3, "Compute")],
@@ -111,8 +111,8 @@ def name_of(node: Node) -> str:
 
 
 @contextmanager
-def pod(**more: Any) -> Iterator[Pod]:
-    with world() as w:
+def pod(policies: dict[str, Any] | None = None, **more: Any) -> Iterator[Pod]:
+    with world(policies=policies) as w:
         made = Pod(w, **more)
         try:
             yield made
@@ -155,3 +155,31 @@ def test_what_hyperpod_repairs_by_itself_is_left_to_it() -> None:
         assert (incident.phase, incident.outcome) == (Phase.RECOVERED, "node.theirs_done"), p.w.story()
         assert p.calls("BatchReplaceClusterNodes") == p.calls("BatchRebootClusterNodes") == 0
         assert "not by us" in p.w.service.look.store.timeline(incident.incident_id)[-1].text
+
+
+@pytest.mark.parametrize(("takes", "waits"), [(10, 11), (120, 20)], ids=["it ends", "the start waits no longer"])
+def test_the_nodes_that_a_run_died_on_are_checked_before_it_starts_again(takes: int, waits: int) -> None:
+    checked = {"default": {"nodes": {"deep_health_check_s": 1200}}}
+    with pod(checked, timings=replace(BRISK, health_check=takes * MINUTE)) as p:
+        said = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        p.sim.model.end(p.job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail=said)
+        died_at = p.w.cloud.clock.now()
+        p.until(lambda: f"{JOB}.r1" in p.sim.runs)
+        waited = p.w.cloud.clock.now() - died_at
+        assert timedelta(minutes=takes if takes < waits else waits) <= waited < (waits + 4) * MINUTE, p.w.story()
+        assert p.calls("StartClusterHealthCheck") == 1
+        (of_job,) = [incident for incident in p.w.incidents() if incident.job_id == JOB]
+        assert "resubmit.checking" in p.w.rules(of_job)
+
+
+def test_a_check_that_is_refused_keeps_no_run_from_starting() -> None:
+    with pod({"default": {"nodes": {"deep_health_check_s": 1200}}}) as p:
+        machine = p.workers()[2]  # another check of the cluster is under way
+        checks = [
+            {"InstanceGroupName": "gpu", "InstanceIds": [machine.instance_id], "DeepHealthChecks": ["InstanceStress"]}
+        ]
+        client = p.w.cloud.client("sagemaker")
+        client.start_cluster_health_check(ClusterName="ml", DeepHealthCheckConfigurations=checks)
+        said = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+        p.sim.model.end(p.job, SlurmState.FAILED, reason="NonZeroExitCode", code=1, detail=said)
+        p.until(lambda: f"{JOB}.r1" in p.sim.runs, limit=5 * MINUTE)

@@ -199,6 +199,7 @@ class Done(StrEnum):
     ALREADY = "already"  # the wanted state was there before us
     REFUSED = "refused"  # a reason that trying again cannot change
     CAPACITY = "capacity"  # no room now
+    CHECKING = "checking"  # the hardware is being checked: nothing was started
     NAME_TAKEN = "name_taken"  # the new attempt's name belongs to another job
     SIBLING = "sibling"  # another attempt of the Job lives, or will run by itself: nothing was started
     HELD = "held"  # a person holds the run: nothing was started

@@ -273,11 +273,12 @@ class Nodes:
         "other",
         whom="operators of a cluster whose views lag more, or less, than five minutes",
     )
-    deep_health_check: bool = declared(
-        False,
-        Flag(),
-        "check a repaired instance for one to two hours before it gets jobs again, and a training job's instances "
-        "(`EnableInfraCheck`) before it begins again after a fault of hardware",
+    deep_health_check: timedelta = declared(
+        timedelta(0),
+        Seconds(0, DAY_S),
+        "how long a start after a fault of hardware waits at most for a deep health check of the nodes that it died on "
+        "(of a training job's instances: `EnableInfraCheck`); a repaired instance is checked, too, before it gets jobs "
+        "again; 0: nothing is checked",
         whom="operators who would rather wait than get a bad node back",
     )
     suspect_repair: SuspectRule = declared(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,6 +22,7 @@ from chalicelib.domain.model.node import (
     InstanceView,
     Machines,
     NodeView,
+    is_in_service,
 )
 from chalicelib.domain.model.node_actions import (
     CheckNode,
@@ -43,6 +45,8 @@ from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
 ORDER_VALID: Final = timedelta(minutes=10)
 _PAST: Final = 10
+_CHECK_SHOWS: Final = timedelta(minutes=2)  # until an instance's state says that it is being checked
+_ASKED: Final = 32  # instances that tell whether a check of many is over
 _WORKABLE: Final = (InstanceState.RUNNING, InstanceState.FAILURE)
 _ROLES: Final = (GroupRole.CONTROLLER, GroupRole.LOGIN)
 
@@ -273,6 +277,34 @@ class Nodes:
             return _result(action, Done.REFUSED, str(err)[:400])
         except Permanent as err:
             return _result(action, Done.REFUSED, str(err)[:400])
+
+    def check_suspects(self, cluster: str, names: Sequence[str], incident: Incident, *, of: str) -> str:
+        """Have these nodes of an attempt checked, once. What is under way, in words; "" once nothing is, or where
+        HyperPod has none of them, another check of the cluster is under way, or it is refused.
+
+        Raises:
+            RecoveryError: it is not known.
+        """
+        listed = self.head_nodes.nodes(cluster)
+        nodes = listed.value.nodes if isinstance(listed, Known) else ()
+        there = [node for node in nodes if node.name in names and node.instance_id and is_in_service(node)]
+        groups = Counter(node.group for node in there if node.group)
+        if not groups:
+            return ""
+        group = groups.most_common(1)[0][0] or ""
+        suspects = [node for node in there if node.group == group]
+        reference, text = self._own(cluster)[0], f"a deep health check of {len(suspects)} nodes is under way"
+        if self.store.claim(incident.incident_id, token=f"suspects-{of}"):
+            ids = [node.instance_id or "" for node in suspects]
+            return text if self.cluster_nodes.check(reference, group=group, instance_ids=ids).done is Done.DONE else ""
+        since = incident.resubmission.capacity_since
+        if since is not None and self.clock.now() - since < _CHECK_SHOWS:
+            return text
+        for node in suspects[:_ASKED]:
+            seen = self.cluster_nodes.instance(reference, node=node.name, instance_id=node.instance_id, logical_id=None)
+            if seen is not None and seen.state is InstanceState.CHECKING:
+                return text
+        return ""
 
 
 def node_facts(view: NodeView) -> dict[str, Any]:

@@ -138,7 +138,13 @@ class ActionExecutor:
         )
 
     def _starter(self) -> AttemptStarter:
-        return AttemptStarter(registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock)
+        return AttemptStarter(
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clock=self.clock,
+            nodes=self.nodes,
+        )
 
     def _resubmit(self, action: ResubmitJob, context: _ActionContext) -> ActionResult:
         return self._starter().resubmit(action, self._job(context), incident=context.incident, policy=context.policy)

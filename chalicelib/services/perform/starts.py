@@ -15,6 +15,7 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import (
     ended_at_of,
@@ -33,6 +34,7 @@ class AttemptStarter:
     scheduler: Schedulers
     mailbox: Mailbox
     clock: Clock
+    nodes: Nodes | None = None
 
     def resubmit(self, action: ResubmitJob, job: Job, *, incident: Incident, policy: Policy) -> ActionResult:
         """Look for a sibling, then fence, start and register: a crash in between leaves nothing that a repetition does
@@ -60,6 +62,9 @@ class AttemptStarter:
         sibling = self._sibling(action, job, older, incident)
         if sibling is not None:
             return sibling
+        checking = self._checking(action, job, incident)
+        if checking:
+            return ActionResult(action=action_name(action), done=Done.CHECKING, detail=checking)
         self._fence(action, job, older)
         result = self.scheduler.of(job.platform).resubmit(
             action, job=job, policy=policy, incident_id=incident.incident_id
@@ -80,6 +85,16 @@ class AttemptStarter:
         )
         self.registry.add_attempt(job, attempt, now=now)
         return result
+
+    def _checking(self, action: ResubmitJob, job: Job, incident: Incident) -> str:
+        """What is checked before the start on a cluster; "" where nothing is, or can be: then it starts."""
+        if not action.checks_hardware or self.nodes is None or not job.cluster:
+            return ""
+        with suppress(RecoveryError):
+            start = self.scheduler.of(job.platform).describe(action.clone_of).start
+            ran_on = [node for node in (start.nodes if start is not None else ()) if node not in action.exclude]
+            return self.nodes.check_suspects(job.cluster, ran_on, incident, of=action.clone_of)
+        return ""
 
     def adopt(self, action: AdoptAttempt, job: Job) -> ActionResult:
         """Fence and register, like a start of ours; the platform has done the rest."""

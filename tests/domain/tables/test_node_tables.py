@@ -744,7 +744,7 @@ NODE_TABLE: list[Row] = [
         observed(FRESH),
         P.CHECKING,
         CheckNode,
-        policy=with_policy(nodes={"deep_health_check": True}),
+        policy=with_policy(nodes={"deep_health_check": timedelta(minutes=30)}),
     ),
     row(
         "repair.replace",

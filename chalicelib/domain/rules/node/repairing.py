@@ -111,7 +111,7 @@ def repair_suspect_hardware(context: RuleContext) -> Decision | None:
 
 @rule("check.begin", "return.uncordon", "return.done")
 def repair_done(context: RuleContext) -> Decision | None:
-    """Well by both views, and really repaired: checked where `nodes.deep_health_check` is set, then given back."""
+    """Well by both views, and really repaired: checked where `nodes.deep_health_check_s` is set, then given back."""
     step = ordered_step(context)
     if not _is_done(context, step):
         return None

@@ -159,7 +159,7 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         goes_back=point.goes_back,
         how=way.how,
         exclude=way.exclude,
-        checks_hardware=context.policy.nodes.deep_health_check and _suspects_hardware(incident),
+        checks_hardware=_checks_hardware(context),
     )
     attempt = Try(
         number=number,
@@ -248,6 +248,15 @@ def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None
         return None
     lost = passed_over(context.incident, context.seen, point.step)
     return lost.value if isinstance(lost, Known) and lost.value.is_unusual else None
+
+
+def _checks_hardware(context: RuleContext) -> bool:
+    """By policy, where it is suspected, and no person has ordered the start; nodes of a cluster for so long at most."""
+    incident, limit = context.incident, context.policy.nodes.deep_health_check
+    if not limit or incident.order is not None or not _suspects_hardware(incident):
+        return False
+    since = incident.resubmission.capacity_since or context.now
+    return context.now - since < limit or not context.platform.can_exclude_nodes
 
 
 def _suspects_hardware(incident: Incident) -> bool:

@@ -105,6 +105,19 @@ def resubmit_no_capacity(context: RuleContext) -> Decision | None:
     return back_off_for_capacity(dataclasses.replace(context, incident=undo_try(context.incident)), detail(context))
 
 
+@rule("resubmit.checking")
+def resubmit_checking(context: RuleContext) -> Decision | None:
+    """The nodes that it died on are checked first; at `nodes.deep_health_check_s` it starts whatever the check says."""
+    if result(context, "ResubmitJob", Done.CHECKING) is None:
+        return None
+    waits = dataclasses.replace(context, incident=undo_try(context.incident))
+    waits = waits.changed(
+        capacity_since=context.incident.resubmission.capacity_since or context.now,
+        not_before=context.now + context.policy.timing.look_max,
+    )
+    return waits.stay("resubmit.checking", f"it starts when its hardware is checked: {detail(context)}")
+
+
 @rule("resubmit.again", "resubmit.unanswered")
 def resubmit_again(context: RuleContext) -> Decision | None:
     """An agent has not answered: the same order again; after `timing.stop_limit_s` a person, as the order expires."""
@@ -155,6 +168,7 @@ RESUBMITTING: Final = (
     resubmit_held,
     resubmit_refused,
     resubmit_unavailable,
+    resubmit_checking,
     resubmit_no_capacity,
     resubmit_again,
     resubmit_names_taken,
