@@ -1,23 +1,18 @@
 """What the monitor is inside the training process: its size, its threads, what its import brings, what a step costs.
 
     make bench ARGS=guest
-    python -m benchmarks.bench_guest --before COMMIT         beside it the same figures of an earlier commit
 
-Each tree is measured by one and the same script in a process of its own: a run with a directory as mailbox, whose loop
+Measured in a process of its own: a run with a directory as mailbox, whose loop
 goes 2,000 steps without pauses, then 300 with 20 ms between them, and saves once by SIGUSR1. Processor time is the
 training thread's. What a CUDA device adds is measured by `make test-cuda`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
-import tarfile
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +40,7 @@ def save(step, kind):
     open(path, "wb").write(b"x" * 1000)
     return path
 
-is_older = "handle_signals" in inspect.signature(rekindle.start).parameters
-signals = {"handle_signals": True} if is_older else {"signals": ("TERM", "USR1")}
-monitor = rekindle.start(save=save, **signals)
+monitor = rekindle.start(save=save, signals=("TERM", "USR1"))
 assert not monitor.is_silent
 
 def steps(first, count, pause_s):
@@ -98,53 +91,30 @@ ROWS = {
 }
 
 
-def measure(tree: Path) -> dict[str, float]:
+def measure() -> dict[str, float]:
     """Where times are measured, the least of some runs: the rest is other processes' work."""
-    runs = [_played(PROBE, tree) for _ in range(RUNS)]
-    monitor, integrations = (list((tree / "rekindle" / part).rglob("*.py")) for part in ("monitor", "integrations"))
+    runs = [_played(PROBE) for _ in range(RUNS)]
+    monitor, integrations = (list((ROOT / "rekindle" / part).rglob("*.py")) for part in ("monitor", "integrations"))
     texts = [path.read_text() for path in (*monitor, *integrations)]
     return {
         "lines": sum(len(path.read_text().splitlines()) for path in monitor),
         "integrations": sum(len(path.read_text().splitlines()) for path in integrations),
         "ctypes": sum("import ctypes" in text for text in texts),
-        **{name: _played(LOADED, tree, RANK=str(rank), WORLD_SIZE=str(size)) for name, (rank, size) in RANKS.items()},
+        **{name: _played(LOADED, RANK=str(rank), WORLD_SIZE=str(size)) for name, (rank, size) in RANKS.items()},
         **{name: min(run[name] for run in runs) for name in runs[0]},
     }
 
 
-def _played(script: str, tree: Path, **env: str) -> Any:
+def _played(script: str, **env: str) -> Any:
     argv = [sys.executable, "-c", script]
-    done = subprocess.run(argv, cwd=tree, env=os.environ | env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, cwd=ROOT, env=os.environ | env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
     return json.loads(done.stdout)
 
 
-def tree_of(commit: str, folder: Path) -> Path:
-    archive = folder / "tree.tar"
-    subprocess.run(["git", "archive", "-o", str(archive), commit, "rekindle"], cwd=ROOT, check=True)
-    with tarfile.open(archive) as read:
-        read.extractall(folder / "tree", filter="data")
-    return folder / "tree"
-
-
-def main(argv: Sequence[str] = ()) -> int:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--before", metavar="COMMIT", help="an earlier commit to measure as well")
-    given = arguments.parse_args(argv)
-    columns = {"now": measure(ROOT)}
-    if given.before:
-        with tempfile.TemporaryDirectory() as folder:
-            columns = {given.before[:12]: measure(tree_of(given.before, Path(folder)))} | columns
-    print(f"{'':<46}" + "".join(f"{name:>14}" for name in columns))
+def main() -> None:
+    """Print one line per figure."""
+    found = measure()
     for name, text in ROWS.items():
-        print(f"{text:<46}" + "".join(f"{found[name]:>14.10g}" for found in _rounded(columns)))
-    return 0
-
-
-def _rounded(columns: dict[str, dict[str, float]]) -> list[dict[str, float]]:
-    return [{name: round(value, 1) for name, value in found.items()} for found in columns.values()]
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+        print(f"{text:<46}{round(found[name], 1):>14.10g}")

@@ -143,12 +143,12 @@ def llama3_mix() -> tuple[Sequence[Cause], Sequence[int]]:
     return list(causes.values()), list(counts.values())
 
 
-def meta512(seed: int, *, days: float = 365.0) -> History:
-    """512 GPUs over `days`, failing at Meta's published rate."""
+def meta512(seed: int) -> History:
+    """512 GPUs over a year, failing at Meta's published rate."""
     nodes = 64
     return poisson(
         nodes=nodes,
-        days=days,
+        days=365.0,
         mean_s=mean_s_between_failures(nodes),
         seed=seed,
         name="Meta's rate, 512 GPUs, 365 days",

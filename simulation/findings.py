@@ -55,9 +55,9 @@ def parts_of(story: Story) -> frozenset[str]:
     return frozenset(parts)
 
 
-def open_findings(path: Path = WHERE) -> tuple[Finding, ...]:
+def open_findings() -> tuple[Finding, ...]:
     """The rows of the file."""
-    rows = json.loads(path.read_text()) if path.exists() else []
+    rows = json.loads(WHERE.read_text()) if WHERE.exists() else []
     return tuple(
         Finding(
             kind=row["kind"],

@@ -12,14 +12,14 @@ from simulation.stories.story import Run, SourceFault, Story, Trouble
 MAX_PLAYS: Final = 250
 
 
-def shrink(story: Story, kind: str, *, broken: Break | None = None, max_plays: int = MAX_PLAYS) -> Story:
+def shrink(story: Story, kind: str, *, broken: Break | None = None) -> Story:
     """A story from which nothing can be left out without losing the unsafe thing of this kind."""
     plays = 0
     shorter = True
     while shorter:
         shorter = False
         for candidate in _shorter(story):
-            if plays >= max_plays:
+            if plays >= MAX_PLAYS:
                 return _cut(story, kind, broken)
             plays += 1
             if kind in play(candidate, broken=broken).kinds:

@@ -62,13 +62,11 @@ def word(description: str, words: Iterable[str]) -> Schema:
     return {"type": "string", "enum": [str(word) for word in words], "description": description}
 
 
-def listing(of: Schema, description: str = "", *, high: int | None = None) -> Schema:
+def listing(of: Schema, description: str = "") -> Schema:
     """A list."""
     schema: Schema = {"type": "array", "items": of}
     if description:
         schema["description"] = description
-    if high is not None:
-        schema["maxItems"] = high
     return schema
 
 

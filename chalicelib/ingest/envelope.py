@@ -64,14 +64,14 @@ def decode(raw: object) -> Mapping[str, Any]:
     return raw
 
 
-def check_size(raw: Mapping[str, Any], limit: int = MAX_EVENT_BYTES) -> None:
-    """Raises: MalformedEvent, field `event`, where the event as JSON is larger than `limit` or is no JSON at all."""
+def check_size(raw: Mapping[str, Any]) -> None:
+    """Raises: MalformedEvent, field `event`: as JSON it is larger than MAX_EVENT_BYTES, or it is no JSON at all."""
     try:
         text = json.dumps(raw, separators=(",", ":"), ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as err:
         raise MalformedEvent("event", "is not JSON") from err
-    if len(text) > limit or len(text.encode("utf-8", "surrogatepass")) > limit:
-        raise MalformedEvent("event", f"larger than {limit} bytes")
+    if len(text) > MAX_EVENT_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_EVENT_BYTES:
+        raise MalformedEvent("event", f"larger than {MAX_EVENT_BYTES} bytes")
 
 
 def open_envelope(raw: object, *, expected_account: str | None = None, expected_region: str | None = None) -> Envelope:

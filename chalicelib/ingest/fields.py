@@ -100,9 +100,9 @@ class Fields:
             raise self.fail(name, f"must be a whole number from {low} to {high}")
         return value
 
-    def optional_whole(self, name: str, *, low: int = 0, high: int = 2**63 - 1) -> int | None:
+    def optional_whole(self, name: str, *, high: int = 2**63 - 1) -> int | None:
         """As `whole`, or None where it is absent or null."""
-        return self._optional(name, lambda: self.whole(name, low=low, high=high))
+        return self._optional(name, lambda: self.whole(name, high=high))
 
     def optional_number(self, name: str, *, low: float = 0.0, high: float = 1e12) -> float | None:
         """A finite number in [low, high], or None where it is absent or null."""

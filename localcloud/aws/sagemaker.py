@@ -248,7 +248,7 @@ class TrainingJobs:
         with self._lock:
             self._refusals.extend([error] * times)
 
-    def enter(self, name: str, phase: Phase, *, message: str | None = None, failure_reason: str | None = None) -> bool:
+    def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
         """Bring a job to a phase and publish it; False, and nothing, where the job cannot go there any more."""
         with self._lock:
             job = self.jobs[name]
@@ -259,7 +259,7 @@ class TrainingJobs:
                 job.transitions[-1]["EndTime"] = now
             job.phase = phase
             job.modified_at = now
-            transition = {"Status": phase.value, "StartTime": now, "StatusMessage": message or _MESSAGES[phase]}
+            transition = {"Status": phase.value, "StartTime": now, "StatusMessage": _MESSAGES[phase]}
             if phase in TERMINAL:
                 job.ended_at = now
                 transition["EndTime"] = now

@@ -209,10 +209,12 @@ class SlurmModel:
         job.started_at = job.ended_at = job.exit_code = job.step_code = None
         job.detail = ""
 
-    def lose_node(self, name: str, *, reason: str = "Not responding") -> None:
+    def lose_node(self, name: str) -> None:
         """The node goes down. Its jobs are put back, or end."""
         facts = self.node_facts[name]
-        self.node_facts[name] = replace(facts, state="down", flags=("not_responding",), reason=facts.reason or reason)
+        self.node_facts[name] = replace(
+            facts, state="down", flags=("not_responding",), reason=facts.reason or "Not responding"
+        )
         for job in self.jobs.values():
             if job.state in ON_NODES and name in job.nodes:
                 if job.is_requeueable:

@@ -144,7 +144,7 @@ def _members(body: Any) -> list[tuple[str, Any]]:
     return [(str(name), value) for name, value in body.items()] if isinstance(body, Mapping) else []
 
 
-def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[Fact, ...]:
+def facts(body: Any, *, depth: int = 0) -> tuple[Fact, ...]:
     """The members of an object as rows; what the other functions here take out of it is left to them."""
     if not isinstance(body, Mapping):
         return ()
@@ -152,7 +152,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     headed: dict[str, list[Fact]] = {}
     under: list[Fact] = []
     for name, value in body.items():
-        if name in without or name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
+        if name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
             continue
         if isinstance(value, Mapping) and ("counted" in value or not value):
             continue
@@ -186,10 +186,10 @@ def unknown_figures(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:
     return tuple((", ".join(names), why) for why, names in found.items())
 
 
-def table_of(rows: Any, *, without: Collection[str] = ()) -> Table:
+def table_of(rows: Any) -> Table:
     """A list of objects as a table; its columns are the members of all of them, in the order of their first sight."""
     listed = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-    names = [name for name in dict.fromkeys(str(key) for row in listed for key in row) if name not in without]
+    names = list(dict.fromkeys(str(key) for row in listed for key in row))
     drawn = [tuple(text_of(name, row.get(name)) for name in names) for row in listed[:MAX_ROWS]]
     return Table(
         columns=tuple(title(name) for name in names),

@@ -43,9 +43,9 @@ _IMAGE: Final = f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
 class World(RealService):
     """One story's world. `watcher` is the judge. A test breaks a part by replacing it before `play`."""
 
-    def __init__(self, story: Story, watcher: Watcher | None = None) -> None:
+    def __init__(self, story: Story) -> None:
         self.story = story
-        self.watcher = watcher or Watcher()
+        self.watcher = Watcher()
         sim = self.sim = SimClock()
         self.clock = sim
         self._handed = 0

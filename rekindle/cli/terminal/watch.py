@@ -135,7 +135,7 @@ def is_watching(args: argparse.Namespace) -> bool:
     return bool(getattr(args, "watching", False))
 
 
-def finish_if(args: argparse.Namespace, over: bool, code: int = Exit.OK) -> None:
+def finish_if(args: argparse.Namespace, over: bool) -> None:
     """End a watch whose subject has come to its end. Nothing without --watch."""
     if over and is_watching(args):
-        raise WatchFinished(code)
+        raise WatchFinished(Exit.OK)

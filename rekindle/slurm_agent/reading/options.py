@@ -274,7 +274,7 @@ def _literal(path: str) -> str:
     return path.replace("%", "%%")
 
 
-def expand(pattern: str, job: Job, nodes: tuple[str, ...] = ()) -> str:
+def expand(pattern: str, job: Job) -> str:
     """The file that a pattern such as `logs/%x-%j.out` names for this job. Source: sbatch(1), filename pattern.
 
     scontrol and squeue show the pattern itself from 24.05 on, and squeue always did for patterns that were given.
@@ -288,7 +288,7 @@ def expand(pattern: str, job: Job, nodes: tuple[str, ...] = ()) -> str:
         "b": "0" if task is None else str(task % 10),
         "J": str(job.job),
         "j": str(job.job),
-        "N": (nodes[0] if nodes else job.batch_host).partition(".")[0],
+        "N": job.batch_host.partition(".")[0],
         "n": "0",
         "s": "4294967291",
         "t": "0",
