@@ -97,19 +97,21 @@ def _begun(
     if not fresh and fault is None:
         return None
     faults = [fault] if fault is not None else [item.fault for item in fresh if item.fault is not None]
-    first_reported = [step for step in map(_step_reported_by, fresh) if isinstance(step, Known)]
-    reported_step: Maybe[int] = Unknown("nothing reported the step")
-    if first_reported:
-        reported_step = Known(min(step.value for step in first_reported))
-    elif view is not None and fault is not None:
-        reported_step = view.judged_at
     return LossEpisode(
         attempt=incident.attempt or "",
         fault=FaultClass.DIVERGENCE if FaultClass.DIVERGENCE in faults else FaultClass.LOSS_SPIKE,
         since=now,
-        reported_step=reported_step,
+        reported_step=_first_reported(fresh, view if fault is not None else None),
         after_step=over_at,
     )
+
+
+def _first_reported(reported: list[Signal], view: AttemptView | None) -> Maybe[int]:
+    """The lowest step that was reported; else the one at which the run's own judgement was made."""
+    steps = [step.value for step in map(_step_reported_by, reported) if isinstance(step, Known)]
+    if steps:
+        return Known(min(steps))
+    return view.judged_at if view is not None else Unknown("nothing reported the step")
 
 
 def _is_after(step: Maybe[int], over_at: int | None) -> bool:

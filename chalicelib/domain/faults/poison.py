@@ -28,12 +28,7 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
     Kept apart from the fault: whatever ends a poisoned attempt (a crash, an order, our own stop), and however late or
     out of order the news come, its checkpoints from the onset on are worth nothing.
     """
-    bad = [
-        signal
-        for signal in incident.signals
-        if signal.fault is FaultClass.NON_FINITE and is_confirmed(signal, incident, view)
-        if view is None or view.name != signal.attempt or not is_past(signal, view)
-    ]
+    bad = [signal for signal in incident.signals if _is_poison(signal, incident, view)]
     late = [signal for signal in bad if signal.attempt is not None and signal.attempt == incident.loss.onset_attempt]
     incident = _lower_onset(incident, late)
     own = [signal for signal in bad if concerns(signal, incident)]
@@ -53,10 +48,22 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         # It went from bad to worse: its state was bent from the spike's onset on.
         incident = _lower_onset_to(incident, episode.first_bad)
     if shown is not None:
-        incident = _lower_onset_to(incident, _onset_in(shown, incident))
-        if isinstance(incident.loss.onset_step, Unknown) and isinstance(shown.last_step, Known):
-            incident = incident.changed(onset_step=shown.last_step, is_onset_later=True)
+        incident = _lowered_by_heartbeat(incident, shown)
     return _kept_from(incident)
+
+
+def _is_poison(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
+    """A confirmed claim of a non-finite loss, of a life that the attempt's newest heartbeat has not left behind."""
+    if signal.fault is not FaultClass.NON_FINITE or not is_confirmed(signal, incident, view):
+        return False
+    return view is None or view.name != signal.attempt or not is_past(signal, view)
+
+
+def _lowered_by_heartbeat(incident: Incident, view: AttemptView) -> Incident:
+    incident = _lower_onset_to(incident, _onset_in(view, incident))
+    if isinstance(incident.loss.onset_step, Unknown) and isinstance(view.last_step, Known):
+        return incident.changed(onset_step=view.last_step, is_onset_later=True)
+    return incident
 
 
 def _is_bad(view: AttemptView) -> bool:

@@ -75,14 +75,7 @@ class RunCheckpoints:
         another user's checkpoints are never resumed from. A user that is not known counts as another user. One that had
         not ended as this Job began is another run.
         """
-        own = {attempt.name for attempt in attempts}
-        foreign = dict.fromkeys(
-            checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
-        )
-        owners = (self.registry.job_of_attempt(name) for name in foreign)
-        job_ids = [job_id for job_id in dict.fromkeys(owners) if job_id is not None and job_id != job.job_id]
-        known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
-        earlier_jobs = [other for other in known if _is_earlier_job(other, job)]
+        earlier_jobs = self._earlier_jobs(job, attempts, checkpoints)
         if not earlier_jobs:
             return (), frozenset()
         scheduler = self.scheduler.of(job.platform)
@@ -95,6 +88,17 @@ class RunCheckpoints:
         lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
         lived = {job_id: life for job_id, life in lived.items() if not lived_at_once(life, own_life)}
         return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]]), shared(lived)
+
+    def _earlier_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
+        """The Jobs, of whichever user, whose attempts wrote some of the checkpoints."""
+        own = {attempt.name for attempt in attempts}
+        foreign = dict.fromkeys(
+            checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
+        )
+        owners = (self.registry.job_of_attempt(name) for name in foreign)
+        job_ids = [job_id for job_id in dict.fromkeys(owners) if job_id is not None and job_id != job.job_id]
+        known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
+        return [other for other in known if _is_earlier_job(other, job)]
 
     def _bad_stretches(self, earlier_attempts: Sequence[Attempt]) -> tuple[Stretch, ...]:
         """The stretches of bad loss in the newest Incident of each earlier Job, which includes older ones."""

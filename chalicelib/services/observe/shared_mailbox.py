@@ -40,12 +40,7 @@ def next_link(
     """
     if not scheduler.platform.holds_own_queue:
         return None
-    others = [other for other in registry.active() if other.job_id != job.job_id]
-    if job.mailbox:
-        others = [other for other in others if other.place.mailbox == job.place.mailbox]
-    else:
-        own = {after, job.current_attempt}
-        others = [other for other in others if other.cluster == job.cluster and own & {*mailbox.heartbeat_times(other)}]
+    others = _others_in_its_mailbox(job, after, registry, mailbox)
     if not others:
         return None
     ours = scheduler.describe(name)
@@ -60,6 +55,14 @@ def next_link(
     if old is not None and old.successor is None and old.ended_at is not None and now - old.ended_at < LINK_SETTLES:
         raise DependencyUnavailable(f"{waiting}, which shares its mailbox, may begin now that {after} has ended")
     return None
+
+
+def _others_in_its_mailbox(job: Job, after: str, registry: JobRegistry, mailbox: Mailbox) -> list[Job]:
+    others = [other for other in registry.active() if other.job_id != job.job_id]
+    if job.mailbox:
+        return [other for other in others if other.place.mailbox == job.place.mailbox]
+    own = {after, job.current_attempt}
+    return [other for other in others if other.cluster == job.cluster and own & {*mailbox.heartbeat_times(other)}]
 
 
 def _began_after(view: AttemptView, old: AttemptView) -> bool:
