@@ -51,16 +51,16 @@ OUTSIDE: Final = "it lies outside the Job's own mailbox and the places declared 
 ITSELF: Final = "."  # the path of the only file of a checkpoint whose root is that file
 
 
-def check_path(value: object) -> str:
+def check_path(value: object, field: str = "path") -> str:
     """A path inside a checkpoint: relative, forward slashes, no way out. Raises: MailboxError."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_PATH_CHARS:
-        raise MailboxError("path", f"must be a string of 1 to {MAX_PATH_CHARS} characters")
+        raise MailboxError(field, f"must be a string of 1 to {MAX_PATH_CHARS} characters")
     if value == ITSELF:
         return value
     if "\\" in value or any(ord(char) < 32 or ord(char) == 127 for char in value):
-        raise MailboxError("path", "holds a backslash or a control character")
+        raise MailboxError(field, "holds a backslash or a control character")
     if any(part in ("", ".", "..") for part in value.split("/")):
-        raise MailboxError("path", "must be relative, with no empty, '.' or '..' part")
+        raise MailboxError(field, "must be relative, with no empty, '.' or '..' part")
     return value
 
 

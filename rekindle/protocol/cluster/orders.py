@@ -28,10 +28,10 @@ REASON_PREFIX: Final = "rekindle:"  # ours, so that only ours is undone: `rekind
 _NODE: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
-def check_node(node: object) -> str:
+def check_node(node: object, field: str = "node") -> str:
     """One node's name, never a list or a range. Raises: MailboxError."""
     if not isinstance(node, str) or _NODE.fullmatch(node) is None:
-        raise MailboxError("node", "must be one node's name: 1 to 64 characters of A-Z a-z 0-9 . _ -")
+        raise MailboxError(field, "must be one node's name: 1 to 64 characters of A-Z a-z 0-9 . _ -")
     return node
 
 
