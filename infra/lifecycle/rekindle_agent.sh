@@ -203,8 +203,11 @@ version_at() { # what `current` or `previous` points to, if it is whole
 
 # `journal PYTHON-OF keep|back VERSION`: see rekindle/slurm_agent/orders/journal_copy.py.
 journal() {
-    local found
+    local found one
     found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
+    for one in "${found:-$state}"/agent.sqlite*; do # the folder is the agent's, who may not lead root elsewhere
+        [ ! -L "$one" ] || { systemctl start "$SERVICE"; fail "$one is a link, so nothing was changed"; }
+    done
     "$1/bin/python" -m rekindle.slurm_agent.orders.journal_copy "$2" "${found:-$state}/agent.sqlite" "$3/agent.sqlite" >>"$log_file" 2>&1 ||
         { systemctl start "$SERVICE"; fail "the journal of ${found:-$state} cannot be kept, so nothing was changed: see $log_file"; }
 }
@@ -223,6 +226,13 @@ has_settled() {
         sleep 1
     done
     is_active
+}
+
+# The agent's own user, who may do nothing else. Without one it is root in one process, and says so (--check).
+make_user() {
+    [ -z "$root" ] && ! getent passwd rekindle >/dev/null && would "make the system user rekindle" || return 0
+    useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin rekindle >>"$log_file" 2>&1 &&
+        mkdir -p "$opt" && touch "$opt/.made-user" || say "WARNING: there is no user rekindle: the agent is root in one process"
 }
 
 stop_service() { # it finishes the order that it is at; one that waits to be started again is not active, and stopped too
@@ -296,11 +306,12 @@ uninstall() {
     fi
     [ "$left" = 0 ] || [ -n "$force" ] || [ -n "$dry" ] ||
         fail "not all was given back, so nothing was removed: see docs/agent.md, or say --force"
-    would "remove $unit, $root/etc/rekindle, $opt, $state, and what is kept of this cluster in S3 and beside slurmctld's state" ||
+    would "remove $unit, $root/etc/rekindle, $opt, $state, $state-root, and what is kept of this cluster in S3 and beside slurmctld's state" ||
         return 0
     [ -z "$home" ] || agent --remove-state 2>>"$log_file" || left=2
     systemctl disable --now "$SERVICE" >>"$log_file" 2>&1
-    rm -rf "$unit" "$root/etc/rekindle" "$opt" "$state" || fail "not all files could be removed"
+    [ ! -e "$opt/.made-user" ] || userdel rekindle >>"$log_file" 2>&1 || say "WARNING: the user rekindle is left"
+    rm -rf "$unit" "$root/etc/rekindle" "$opt" "$state" "$state-root" || fail "not all files could be removed"
     systemctl daemon-reload >>"$log_file" 2>&1
     [ "$left" != 2 ] || fail "removed here; what is left elsewhere is named above"
     say "removed"
@@ -327,7 +338,7 @@ status() {
 mark_start() { # rekindle/slurm_agent/takeover.py: the next start here ends a stop of all agents
     local found
     found=$(sed -n 's/^REKINDLE_STATE_DIR=//p' "$env_to" 2>/dev/null | tail -n 1)
-    mkdir -p -m 700 "${found:-$state}" && : >"${found:-$state}/stopped"
+    mkdir -p -m 700 "${found:-$state}" && rm -f "${found:-$state}/stopped" && (set -C && : >"${found:-$state}/stopped")
 }
 
 stop_at_once() {
@@ -391,6 +402,7 @@ main() {
     before=$(version_at current)
     older=$(version_at previous)
     install_package
+    make_user
     if [ -z "$before" ] && [ ! -e "$allow" ] && would "leave $allow: the agent does only what that file allows"; then
         put 600 "$allow" <"$here/allow.conf" || fail "$allow cannot be written: make the folder again"
         say "the agent does what $allow allows: $(grep '^mode' "$allow")"

@@ -2,6 +2,8 @@
 
 Exit codes: 0 ended as asked, 1 something is missing or left (`--check`, `--once`, `--give-back`) or a fault of ours, 2
 wrong settings, 3 another agent runs on the same state directory.
+
+Nothing of AWS's is imported here: a process of root's becomes two first, see `privileged.separation`.
 """
 
 from __future__ import annotations
@@ -9,39 +11,21 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
+import pwd
+import socket
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Final
 
-from botocore.exceptions import BotoCoreError
-
-from rekindle.protocol.cluster.lease import MAX_TERM_S
-from rekindle.slurm_agent.base.aws import AwsError, Clients, make_clients, text_of
-from rekindle.slurm_agent.base.clock import AwsClock
-from rekindle.slurm_agent.base.lock import LockTaken, acquire
-from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.base.settings import Settings, SettingsError
-from rekindle.slurm_agent.base.store import Store
-from rekindle.slurm_agent.check import check
-from rekindle.slurm_agent.leases.lease import Lease
-from rekindle.slurm_agent.leaving import give_back, remove_state
-from rekindle.slurm_agent.process import DATABASE, LAST_NEWS_S, Agent
-from rekindle.slurm_agent.slurm.build import build
-from rekindle.slurm_agent.takeover import STOPPED, make_lease, others_on, stopped_for, wait_for_lease
+from rekindle.slurm_agent.privileged import separation
+from rekindle.slurm_agent.privileged.helper import Helper
+from rekindle.slurm_agent.privileged.remote import Channels
 
-OK: Final = 0
-NOT_OK: Final = 1
 BAD_SETTINGS: Final = 2
-SECOND: Final = 3
 LOCK_WAIT_S: Final = 120.0  # longer than any command that a killed forerunner can have left behind
-# From the signal to the end of this process, whatever hangs. What is half-way is settled at the next start, as after a
-# kill; below the unit's TimeoutStopSec.
-STOP_S: Final = 9.0
-
-log = logging.getLogger("rekindle.slurm_agent")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,170 +72,45 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         settings = Settings.read(os.environ, vars(options))
-        clients = make_clients(settings.region)
     except SettingsError as err:
         for line in err.lines:
             print(f"rekindle-agent: {line}", file=sys.stderr)
         return BAD_SETTINGS
-    except BotoCoreError as err:  # no region, or a profile that is not there
-        print(f"rekindle-agent: AWS_REGION (--region): {err}", file=sys.stderr)
-        return BAD_SETTINGS
     if options.dry_run and not options.give_back:
         print("rekindle-agent: --dry-run belongs to --give-back", file=sys.stderr)
         return BAD_SETTINGS
-    if options.check:
-        return OK if check(settings, clients, build, print) else NOT_OK
-    clock = _clock(clients)
-    if options.stop_all:
-        return _stop_all(settings, clients, clock)
-    if options.give_back and options.dry_run:  # beside an agent that runs
-        return _give_back(_agent(settings, clients, clock, None, None), is_dry=True)
-    return _alone_here(settings, clients, clock, options)
+    who = separation.user()
+    return _agent(settings, options, None) if who is None else _separated(settings, options, who)
 
 
-def _alone_here(settings: Settings, clients: Clients, clock: AwsClock, options: argparse.Namespace) -> int:
-    """What only one process of a state directory may do."""
-    stop = _stopped_by_signals()
+def _separated(settings: Settings, options: argparse.Namespace, who: pwd.struct_passwd) -> int:
     try:
-        guard = acquire(settings.state_dir, wait_s=options.lock_wait, stop=stop)
-    except LockTaken as err:
-        print(f"rekindle-agent: {err}", file=sys.stderr)
-        return OK if stop.is_set() else SECOND
+        own = separation.hand_over(settings.state_dir, who)
     except OSError as err:
         print(f"rekindle-agent: --state-dir {settings.state_dir}: {err}", file=sys.stderr)
         return BAD_SETTINGS
-    if options.give_back:
-        return _leave(settings, clients, clock, guard, stop)
-    if options.remove_state:
-        return _remove_state(settings, clients, clock)
-    return _live(settings, clients, clock, guard, stop, is_once=options.once)
+    is_leaving = options.give_back and not options.dry_run
+    helper = Helper(settings, own, is_leaving=is_leaving, is_removing=options.remove_state)
+
+    def agent(ends: list[socket.socket]) -> int:
+        if not os.access(settings.state_dir, os.R_OK | os.W_OK | os.X_OK):
+            print(
+                f"rekindle-agent: --state-dir {settings.state_dir}: user {who.pw_name} cannot get there",
+                file=sys.stderr,
+            )
+            return BAD_SETTINGS
+        if not os.access(Path(__file__), os.R_OK):
+            print(f"rekindle-agent: user {who.pw_name} cannot read {Path(__file__).parent}", file=sys.stderr)
+            return BAD_SETTINGS
+        return _agent(settings, options, Channels(ends))
+
+    return separation.run(who, helper.serve, agent, settings.state_dir)
 
 
-def _stopped_by_signals() -> threading.Event:
-    """Set by SIGTERM and SIGINT, which end the process after `STOP_S` at the latest."""
-    stop = threading.Event()
+def _agent(settings: Settings, options: argparse.Namespace, channels: Channels | None) -> int:
+    from rekindle.slurm_agent.agent_process import run
 
-    def end(*_: object) -> None:
-        if not stop.is_set():
-            stop.set()
-            last = threading.Timer(STOP_S, os._exit, (OK,))
-            last.daemon = True
-            last.start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    return stop
-
-
-def _clock(clients: Clients) -> AwsClock:
-    clock = AwsClock()
-    for client in (clients.sqs, clients.s3, clients.events, clients.lease):
-        clock.follow(client)
-    return clock
-
-
-def _agent(
-    settings: Settings,
-    clients: Clients,
-    clock: AwsClock,
-    guard: int | None,
-    lease: Lease | None,
-    *,
-    is_leaving: bool = False,
-) -> Agent:
-    return Agent(
-        settings=settings,
-        clients=clients,
-        clock=clock,
-        build=build,
-        guard_fd=guard,
-        lease=lease,
-        is_leaving=is_leaving,
-    )
-
-
-def _stop_all(settings: Settings, clients: Clients, clock: AwsClock) -> int:
-    store = Store(settings.state_dir / DATABASE, clock=clock)
-    try:
-        (settings.state_dir / STOPPED).touch(mode=0o600)
-        was = make_lease(settings, clients, clock, store).stop_all()
-    except (*AwsError, OSError, NotHolder) as err:
-        print(f"rekindle-agent: the agents on other head nodes could not be stopped: {text_of('lease.json', err)}")
-        return NOT_OK
-    by = f"; {was.holder} on {was.host} held the lease" if was is not None and was.term_s else ""
-    print(f"no agent of {settings.cluster} acts now{by}")
-    return OK
-
-
-def _leave(settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event) -> int:
-    """What is held is given back only where no other agent continues with it: none stands by, or all were stopped."""
-    lease = None
-    try:
-        left_s = stopped_for(settings, clients, clock)
-        others = others_on(settings, clients, clock) if left_s is None else []
-    except AwsError as err:
-        print(f"LEFT     it is not known whether another agent continues: {text_of('lease.json', err)}")
-        return NOT_OK
-    if others:
-        print(f"note     {', '.join(others)} continues with what is held: nothing is given back")
-        return OK
-    if left_s is None:
-        lease = wait_for_lease(settings, clients, clock, stop, is_once=True, ends_stop=True)
-    if left_s or (left_s is None and lease is None):
-        print(f"LEFT     an agent of another head node may still act: try again in {left_s or MAX_TERM_S:.0f} s")
-        return NOT_OK
-    code = _give_back(_agent(settings, clients, clock, guard, lease, is_leaving=True), is_dry=False)
-    if lease is not None:
-        lease.give_back()
-    return code
-
-
-def _give_back(agent: Agent, *, is_dry: bool) -> int:
-    if not is_dry:
-        agent.watch.run_once()  # what is known of followed jobs is read back where the state was lost
-    is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
-    if not is_dry:
-        agent.watch.run_once()
-        agent.publisher.flush(LAST_NEWS_S)  # the cluster state shows how it was left
-        agent.store.settle()
-    return OK if is_all else NOT_OK
-
-
-def _remove_state(settings: Settings, clients: Clients, clock: AwsClock) -> int:
-    """Where an agent of another head node is there, all of it stays."""
-    try:
-        if others := others_on(settings, clients, clock):
-            print(f"note     {', '.join(others)} is there still: what is kept of the cluster stays")
-            return OK
-    except AwsError as err:
-        print(f"LEFT     it is not known whether another agent is there: {text_of('lease.json', err)}")
-        return NOT_OK
-    kept = _agent(settings, clients, clock, None, None).parts.kept
-    return OK if remove_state(clients.s3, settings.bucket, settings.cluster, kept, print) else NOT_OK
-
-
-def _live(
-    settings: Settings, clients: Clients, clock: AwsClock, guard: int, stop: threading.Event, *, is_once: bool
-) -> int:
-    while not stop.is_set():
-        lease = wait_for_lease(settings, clients, clock, stop, is_once=is_once)
-        if lease is None and not is_once:
-            continue
-        if lease is None:
-            print("another agent holds the lease of this cluster", file=sys.stderr)
-            return OK
-        agent = _agent(settings, clients, clock, guard, lease)
-        if is_once:
-            lines = agent.once()
-            for line in lines:
-                print(line, file=sys.stderr)
-            return NOT_OK if lines else OK
-        try:
-            agent.run(stop)
-        except RuntimeError:
-            log.exception("the agent cannot continue")
-            return NOT_OK
-    return OK
+    return run(settings, options, channels)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from rekindle.slurm_agent.base.clock import AwsClock
 from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, SlurmError, Watcher
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.leases.store import read_lease, standing_by
+from rekindle.slurm_agent.privileged.remote import Channels
+from rekindle.slurm_agent.privileged.separation import USER
 from rekindle.slurm_agent.process import Build
 from rekindle.slurm_agent.publishing.publisher import SOURCE
 
@@ -58,16 +60,22 @@ class _Nothing(Memory, OwnActions):
         return None
 
 
-def check(settings: Settings, clients: Clients, build: Build, say: Callable[[str], None]) -> bool:
+def check(
+    settings: Settings,
+    clients: Clients,
+    build: Build,
+    say: Callable[[str], None],
+    channels: Channels | None = None,
+) -> bool:
     """Says one line for each thing looked at. True where the agent can work."""
-    found = [*_machine(settings), *_slurm(settings, clients, build), *_aws(settings, clients)]
+    found = [*_machine(settings, channels), *_slurm(settings, clients, build, channels), *_aws(settings, clients)]
     words = {True: "ok     ", False: "MISSING", None: "note   "}
     for finding in found:
         say(f"{words[finding.is_ok]}  {finding.what}: {finding.text}")
     return all(finding.is_ok is not False for finding in found)
 
 
-def _machine(settings: Settings) -> Iterator[Finding]:
+def _machine(settings: Settings, channels: Channels | None) -> Iterator[Finding]:
     yield Finding(what="cluster", is_ok=True, text=f"{settings.cluster} (from {settings.cluster_from})")
     directory = settings.state_dir
     try:
@@ -79,12 +87,17 @@ def _machine(settings: Settings) -> Iterator[Finding]:
         yield Finding(what="state", is_ok=True, text=f"{directory} can be written to")
     except OSError as err:
         yield Finding(what="state", is_ok=False, text=f"{directory}: {err}")
-    if os.geteuid() != 0:
+    if channels is not None:
+        yield Finding(what="user", is_ok=True, text=f"{USER}; root's rights are in a process of their own")
+    elif os.geteuid() == 0:
+        text = f"root in one process, which reads what users and AWS send: there is no user {USER} on this machine"
+        yield Finding(what="user", is_ok=None, text=text)
+    else:
         text = "not root: only this user's jobs can be stopped and submitted, unless Slurm makes it an operator"
         yield Finding(what="user", is_ok=None, text=text)
 
 
-def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Finding]:
+def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channels | None) -> Iterator[Finding]:
     path = f"{settings.environ.get('PATH', os.defpath)}:{FOLDERS}"
     missing = [name for name in COMMANDS if shutil.which(name, path=path) is None]
     if missing:
@@ -102,6 +115,7 @@ def _slurm(settings: Settings, clients: Clients, build: Build) -> Iterator[Findi
             resource_config=settings.resource_config,
             state_dir=settings.state_dir,
             keeps=False,
+            channels=channels,
             allow_file=settings.allow_file,
             environ=settings.environ,
             partitions=settings.partitions,

@@ -22,6 +22,7 @@ from rekindle.slurm_agent.orders.executor import OrderExecutor
 from rekindle.slurm_agent.orders.inbox import OrderLoop
 from rekindle.slurm_agent.orders.journal import Journal
 from rekindle.slurm_agent.orders.specs import StoredSpecs
+from rekindle.slurm_agent.privileged.remote import Channels
 from rekindle.slurm_agent.publishing.loops import Relaying, Watch
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.publishing.publisher import Publisher, Target
@@ -43,8 +44,8 @@ Build = Callable[[AgentContext], Parts]
 class Agent:
     """The parts that act, while this process holds the cluster's lease. `guard_fd`: see `lock`.
 
-    lease: see `takeover.wait_for_lease`; None where nothing is changed, and in tests of one part. is_leaving: see
-    `AgentContext`.
+    lease: see `takeover.wait_for_lease`; None where nothing is changed, and in tests of one part. is_leaving,
+    channels: see `AgentContext`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Agent:
         guard_fd: int | None,
         lease: Lease | None = None,
         is_leaving: bool = False,
+        channels: Channels | None = None,
     ) -> None:
         self._settings = settings
         self._lease = lease
@@ -80,6 +82,7 @@ class Agent:
                 allow_file=settings.allow_file,
                 is_leaving=is_leaving,
                 guard_fd=guard_fd,
+                channels=channels,
                 holding=lease,
                 environ=settings.environ,
                 wall=clock.wall,

@@ -226,7 +226,7 @@ class Ctld:
         self._look()
         return self.differs
 
-    def other_secrets(self, slurm_job: int, spec: JobSpec) -> tuple[str, ...]:
+    def other_secrets(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         return ()
 
     def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:

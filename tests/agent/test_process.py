@@ -22,7 +22,7 @@ from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, nodes_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
-from rekindle.slurm_agent.__main__ import STOP_S
+from rekindle.slurm_agent.agent_process import STOP_S
 from rekindle.slurm_agent.process import LAST_NEWS_S, LAST_ORDER_S
 from tests.fakes.slurm_commands import add_job, lay_out, state_of
 
@@ -302,7 +302,7 @@ def test_once_looks_obeys_tells_and_ends(head_node: HeadNode) -> None:
 def test_the_process_ends_within_its_bound_whatever_hangs() -> None:
     """A part that never ends stands for S3, a disk or a command that hangs."""
     hangs = (
-        "import threading; from rekindle.slurm_agent import __main__ as agent\n"
+        "import threading; from rekindle.slurm_agent import agent_process as agent\n"
         "stop = agent._stopped_by_signals(); print('up', flush=True)\n"
         "while True: threading.Event().wait(1)\n"
     )

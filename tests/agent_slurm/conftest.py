@@ -19,7 +19,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.fake_slurm import FakeSlurm
-from tests.agent_slurm.gates import open_gate
+from tests.agent_slurm.gates import parts
 
 START = datetime(2026, 11, 21, 16, 0, tzinfo=UTC)
 
@@ -89,16 +89,13 @@ class Head:
         )
         self.commands = Commands(
             cluster="ml",
-            runner=runner,
             reads=self.reads,
-            gate=open_gate(runner, self.reads),
+            **parts(runner, self.reads, self.watch.current_settings, hashes=hashes),
             node_map=node_map,
-            settings=self.watch.current_settings,
             now=lambda: self.now,
             owners=owners,
             asked=self.watch.asked,
             start=self.watch.start,
-            hashes=kept.hashes,
         )
 
     def saw(self, slurm_job: int, user: str) -> None:

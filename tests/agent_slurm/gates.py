@@ -1,12 +1,18 @@
 """Gates for tests of the parts behind them."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.copies.submissions import Captures, Copies
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind, command
 from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
 
 
@@ -15,6 +21,20 @@ def open_gate(runner: Runner, reads: CopyReads, kind: type[Gate] = Gate) -> Gate
     folder = Path(tempfile.mkdtemp(prefix="rekindle-gate-"))
     caps = Caps(folder / "caps.json")
     return kind(runner=runner, reads=reads, caps=caps, path=str(folder / "none"), is_hyperpod=lambda: True)
+
+
+def parts(
+    runner: Runner,
+    reads: CopyReads,
+    settings: Callable[[], Settings],
+    kind: type[Gate] = Gate,
+    hashes: ValueHashes = OF_THIS_PROCESS,
+) -> dict[str, Any]:
+    """What `Commands` has besides its reads."""
+    gate, files = open_gate(runner, reads, kind), UserFiles()
+    copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=hashes)
+    captures = Captures(reads, hashes=hashes)
+    return {"gate": gate, "files": files, "captures": captures, "copies": copies, "settings": settings}
 
 
 class NoGate(Gate):

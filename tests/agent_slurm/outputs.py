@@ -27,7 +27,7 @@ from rekindle.slurm_agent.reading.run import CommandResult, Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
-from tests.agent_slurm.gates import NoGate, open_gate
+from tests.agent_slurm.gates import NoGate, parts
 
 RECORDED = Path(__file__).with_name("recorded")
 PLACE = "/fsx/lab"  # in the records, the lab's own folder
@@ -84,11 +84,9 @@ def side(runner: Runner, ids: Mapping[str, int], now: datetime) -> Side:
     reads = CopyReads(runner, lambda: now)
     commands = Commands(
         cluster="lab",
-        runner=runner,
         reads=reads,
-        gate=open_gate(runner, reads, NoGate),
+        **parts(runner, reads, reads.settings, NoGate),
         node_map=NodeMap("/nonexistent"),
-        settings=reads.settings,
         now=lambda: now,
         owners=Owners("lab", lambda _: None),
         asked=Joining(reads).asked,

@@ -9,7 +9,7 @@ from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.slurm_agent.copies.hashes import ValueHashes, surely_differ
 from rekindle.slurm_agent.copies.kept import KEY
 from tests.agent_slurm.conftest import Head
-from tests.agent_slurm.test_submit import ME
+from tests.agent_slurm.test_submit import ME, order_of
 
 
 def environment(head: Head, job: int, **variables: str) -> None:
@@ -31,11 +31,12 @@ def test_a_secret_is_published_by_its_keyed_hash_alone_and_another_value_is_told
     for given in ("hf_1", "img"):
         assert hashlib.sha256(given.encode()).hexdigest()[:16].encode() not in published
     assert b"hf_1" not in published
+    order = order_of()
     for given, told in (("hf_1", ()), ("hf_2", ("HF_TOKEN",))):
         environment(head, 8, HF_TOKEN=given)
-        assert head.commands.other_secrets(8, spec) == told
+        assert head.commands.other_secrets(8, spec, order) == told
     head.start()
-    assert head.commands.other_secrets(8, spec) == ("HF_TOKEN",), "the key is the same after a restart"
+    assert head.commands.other_secrets(8, spec, order) == ("HF_TOKEN",), "the key is the same after a restart"
 
 
 def test_another_head_nodes_hash_is_no_difference() -> None:

@@ -87,7 +87,7 @@ class Play:
             caps=Caps(folder / "caps.json", lambda: self.at),
             path=str(self.path),
         )
-        self.gate = self.head.commands._gate = gate
+        self.gate = self.head.commands._gate = self.head.commands._copies._gate = gate
         self.dispatcher = OrderDispatcher(slurm=self.head.commands, specs=None, reread=None)  # type: ignore[arg-type]
         self.held: set[str] = set()
         self.done: dict[str, list[float]] = {name: [] for name in COUNTED.values()}

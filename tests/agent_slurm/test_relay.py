@@ -31,6 +31,7 @@ from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files import found, userfs
+from rekindle.slurm_agent.files.messages import is_for_the_run
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Workers
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -39,9 +40,9 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
-from rekindle.slurm_agent.watching.relay import MailboxRelay, is_for_the_run, shared_path
+from rekindle.slurm_agent.watching.relay import MailboxRelay, shared_path
 from tests.agent_slurm.conftest import START, Kept
-from tests.agent_slurm.gates import NoGate, open_gate
+from tests.agent_slurm.gates import NoGate, parts
 
 JOB = "slurm.ml.7"
 PREFIX = f"clusters/ml/jobs/{JOB}"
@@ -227,11 +228,9 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
     reads = CopyReads(runner, lambda: START)
     commands = Commands(
         cluster="ml",
-        runner=runner,
         reads=reads,
-        gate=open_gate(runner, reads, NoGate),
+        **parts(runner, reads, Settings, NoGate),
         node_map=NodeMap(str(tmp_path / "none")),
-        settings=Settings,
         now=lambda: START,
         owners=Owners("ml", lambda _: None),
         asked=lambda _: None,

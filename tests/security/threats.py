@@ -253,6 +253,12 @@ TESTS: Final[Mapping[str, tuple[str, ...]]] = {
         "tests/agent_slurm/test_allowed.py::test_only_a_file_of_roots_that_no_one_else_can_write_counts",
         "tests/agent_slurm/test_allowed.py::test_what_cannot_be_counted_is_not_done",
     ),
+    "H4": (
+        "tests/agent_slurm/test_helper.py::test_whatever_is_sent_it_answers_and_changes_nothing",
+        "tests/agent_slurm/test_helper.py::test_nothing_is_changed_before_the_lock_without_the_lease_or_against_the_file",
+        "tests/agent_slurm/test_helper.py::test_only_what_was_captured_here_is_submitted",
+        "tests/agent_slurm/test_helper.py::test_files_are_touched_only_as_users_who_have_jobs",
+    ),
     "H2": (
         "tests/agent/test_orders.py::test_an_order_that_is_late_is_refused_and_never_run",
         "tests/agent/test_orders.py::test_an_order_for_another_cluster_is_refused_under_our_own_name",

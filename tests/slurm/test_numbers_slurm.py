@@ -22,7 +22,7 @@ from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
-from tests.agent_slurm.gates import open_gate
+from tests.agent_slurm.gates import parts
 
 
 class HeadNode:
@@ -47,11 +47,9 @@ class HeadNode:
         )
         self.commands = Commands(
             cluster="lab",
-            runner=runner,
             reads=reads,
-            gate=open_gate(runner, reads),
+            **parts(runner, reads, self.watch.current_settings),
             node_map=node_map,
-            settings=self.watch.current_settings,
             now=lambda: datetime.now(UTC),
             owners=owners,
             asked=self.watch.asked,

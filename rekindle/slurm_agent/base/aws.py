@@ -6,12 +6,19 @@ Rights: `sqs:GetQueueUrl, ReceiveMessage, DeleteMessage` on its own queue, `s3:G
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import boto3
+import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.credentials import CredentialProvider, RefreshableCredentials
+from botocore.exceptions import BotoCoreError, ClientError, CredentialRetrievalError
+
+from rekindle.compat import UTC
+from rekindle.slurm_agent.base.ports import SlurmError
 
 LONG_POLL_S: Final = 20  # Source: SQS, WaitTimeSeconds, at most 20
 CONNECT_TIMEOUT_S: Final = 5
@@ -51,6 +58,10 @@ _DENIED: Final = frozenset(
 )
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
+# botocore asks for new ones a quarter of an hour before the end: every five minutes. A role has its next ones as long
+# before the old ones end. Source: EC2 user guide, retrieve security credentials from instance metadata.
+CREDENTIALS_FOR: Final = timedelta(minutes=20)
+
 AwsError: Final = (BotoCoreError, ClientError)
 
 
@@ -65,9 +76,38 @@ class Clients:
     lease: Any
 
 
-def make_clients(region: str | None) -> Clients:
-    """Raises: botocore's NoRegionError where none can be found."""
-    session = boto3.session.Session(region_name=region)
+class _Helpers(CredentialProvider):  # type: ignore[misc]  # botocore has no types
+    """Those that root's helper reads, asked for again before any of a role can have ended."""
+
+    METHOD = CANONICAL_NAME = "rekindle-helper"
+
+    def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
+        super().__init__()
+        self._read = read
+
+    def load(self) -> Any:
+        found = self._fetched()
+        if not found["access_key"]:
+            return None
+        return RefreshableCredentials.create_from_metadata(found, self._fetched, self.METHOD)
+
+    def _fetched(self) -> dict[str, str]:
+        ends = datetime.now(UTC) + CREDENTIALS_FOR
+        try:
+            return {**self._read(), "expiry_time": ends.isoformat()}
+        except (OSError, SlurmError) as err:
+            raise CredentialRetrievalError(provider=self.METHOD, error_msg=str(err)) from err
+
+
+def make_clients(region: str | None, credentials: Callable[[], Mapping[str, Any]] | None = None) -> Clients:
+    """credentials: see `privileged.credentials`; None where boto3 finds them itself.
+
+    Raises: botocore's NoRegionError where none can be found.
+    """
+    core = botocore.session.get_session()
+    if credentials is not None:
+        core.get_component("credential_provider").insert_before("env", _Helpers(credentials))
+    session = boto3.session.Session(region_name=region, botocore_session=core)
 
     def client(service: str, read_timeout_s: int, attempts: int = ATTEMPTS) -> Any:
         config = Config(

@@ -103,7 +103,7 @@ class Settings:
             region = region or _region_of(config)
         except (MailboxError, OSError, ValueError) as err:
             lines.append(f"{ENV_CLUSTER} (--cluster): {err}")
-        # systemd sets STATE_DIRECTORY where the unit has StateDirectory=; several are separated by colons.
+        # systemd sets STATE_DIRECTORY where a unit has StateDirectory=; several are separated by colons.
         state_dir = get("state_dir", ENV_STATE_DIR) or environ.get("STATE_DIRECTORY", "").split(":")[0]
         if lines:
             raise SettingsError(lines)

@@ -11,9 +11,10 @@ root or SlurmUser only; where they are not, that is reported, and never guessed.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -109,9 +110,35 @@ def environment_of(state_location: str, job: int) -> Captured:
     return Captured(kept=kept, left_out=left_out, all=whole)
 
 
-def variables_of(state_location: str, job: int, wanted: Callable[[str], bool]) -> Mapping[str, str]:
+def variables_of(
+    state_location: str, job: int, names: Collection[str], prefixes: tuple[str, ...] = ()
+) -> Mapping[str, str]:
     """Of any job those variables alone; of no job that is not protected is more taken. Never raises."""
-    return parse_environment(_environment(state_location, job) or b"", wanted)
+    raw = _environment(state_location, job) or b""
+    return parse_environment(raw, lambda name: name in names or name.startswith(prefixes))
+
+
+@dataclass(frozen=True, slots=True)
+class StateFiles:
+    """What slurmctld keeps of submissions below `location`, StateSaveLocation. No method raises."""
+
+    location: str
+
+    def is_readable(self) -> bool:
+        return os.access(Path(self.location or "/nonexistent") / "job_state", os.R_OK)
+
+    def script(self, job: int) -> str | None:
+        return script_of(self.location, job)
+
+    def variables(self, job: int, names: Collection[str], prefixes: tuple[str, ...] = ()) -> Mapping[str, str]:
+        return variables_of(self.location, job, names, prefixes)
+
+    def environment(self, job: int) -> Mapping[str, str]:
+        return environment_of(self.location, job).all or {}
+
+    def arguments(self, job: Job, line: str, version: str) -> tuple[str, ...] | None:
+        """line: its `SubmitLine`."""
+        return submission_of(self.location, job, {"SubmitLine": line}, version=version).arguments
 
 
 def _environment(state_location: str, job: int) -> bytes | None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from rekindle.protocol.cluster.orders import check_node
 from rekindle.slurm_agent.base.ports import SlurmUnavailable, UnknownJob, UnknownNode
@@ -28,17 +28,25 @@ from rekindle.slurm_agent.reading.jobs import (
     parse_why_waiting,
 )
 from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_nodes, parse_settings
-from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, Runner, TooMuch, Unreadable
+from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, TooMuch, Unreadable
 
 SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
 MAX_JSON_BYTES: Final = 256 << 20  # 22.05 prints all jobs, whichever is asked for; 4 kB each
 HISTORY_REST: Final = 3  # times as long as sacct took to fail, until it is asked again
 
 
+class SlurmReader(Protocol):
+    """See `Runner`."""
+
+    def read(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
+        """What a command that changes nothing prints. Raises: SlurmError."""
+        ...
+
+
 class CopyReads:
     """Raises: SlurmError, from every method."""
 
-    def __init__(self, runner: Runner, now: Callable[[], datetime]) -> None:
+    def __init__(self, runner: SlurmReader, now: Callable[[], datetime]) -> None:
         self._runner = runner
         self.now = now
         self.commands = 0  # that were run so far
@@ -47,6 +55,10 @@ class CopyReads:
     def _ask(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
         self.commands += 1
         return self._runner.read(args, limit=limit)
+
+    def printed(self, args: Sequence[str], limit: int) -> str:
+        """By one of the commands below."""
+        return self._ask(args, limit=limit)
 
     def jobs(self) -> tuple[Job, ...]:
         """All jobs that slurmctld knows, the ended ones too (MinJobAge)."""

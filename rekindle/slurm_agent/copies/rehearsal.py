@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -13,31 +13,27 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused
 from rekindle.slurm_agent.copies.compare import ASKED_NAME
-from rekindle.slurm_agent.copies.spec import would_take
 from rekindle.slurm_agent.reading.jobs import ENDED
-from rekindle.slurm_agent.reading.run import Runner
 
 ORDER: Final = "rehearsal"
 EVERY_S: Final = 15.0  # one sbatch each; after a start of the agent there may be hundreds of jobs to ask about
 
 
 class Rehearsals:
-    """`jobs` gives the starts that are followed, `spec` what is known of a submission; `prepared` looks
-    whether sbatch can be called for a spec, and gives what that leaves out. For one thread."""
+    """`jobs` gives the starts that are followed, `spec` what is known of a submission, `would_take`
+    asks sbatch and raises what it refuses. For one thread."""
 
     def __init__(
         self,
         *,
-        runner: Runner,
         jobs: Callable[[], tuple[AttemptDoc, ...]],
         spec: Callable[[str], JobSpec | None],
-        prepared: Callable[[JobSpec, Order], Mapping[str, str]],
+        would_take: Callable[[JobSpec, Order], None],
         now: Callable[[], datetime],
     ) -> None:
-        self._runner = runner
         self._jobs = jobs
         self._spec = spec
-        self._prepared = prepared
+        self._would_take = would_take
         self._now = now
         self._found: dict[str, str] = {}  # by the spec: a line for people, empty where a copy would be taken
         self._asked_at = 0.0
@@ -79,7 +75,7 @@ class Rehearsals:
             spec=doc.spec,
         )
         try:
-            would_take(self._runner, spec, order, secrets=self._prepared(spec, order))
+            self._would_take(spec, order)
         except SlurmRefused as err:
             return f"sbatch --test-only refuses a copy of it at present: {err}"[:300]
         except SlurmError:  # what hangs is not asked again: orders wait meanwhile

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
+from rekindle.checkpoints.marks import quarantine_prefix
 from rekindle.protocol.mailbox import (
     FOLDER,
     MAX_MANIFEST_BYTES,
@@ -24,6 +25,8 @@ from rekindle.slurm_agent.files import userfs
 
 MAX_FILES: Final = 20_000  # of one mailbox in one pass
 MAX_REPORTED: Final = 200  # attempts whose reports are looked at
+_DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
+_MARKS: Final = quarantine_prefix()
 
 Stamp = tuple[int, int, int]
 
@@ -115,3 +118,12 @@ def _span(path: str) -> int:
         return ranks_in_summary(HostSummary.from_json(userfs.read(path, MAX_REPORT_BYTES) or b"").world_size)
     except MailboxError:
         return 0
+
+
+def is_for_the_run(key: str) -> bool:
+    """Whether the service writes objects of that name, for the run to read."""
+    parsed = parse_key(key)
+    if parsed is not None:
+        return parsed.prefix == "" and parsed.kind in _DOWN
+    name = key[len(_MARKS) :]
+    return key.startswith(_MARKS) and len(name) == 45 and name.endswith(".json") and name[:40].isalnum()

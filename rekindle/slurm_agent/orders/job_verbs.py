@@ -202,7 +202,8 @@ class JobVerbs:
         if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
             return taken_back
         self._slurm.note(slurm_job, order)
-        note = f"{_secrets_word(self._slurm.other_secrets(slurm_job, spec))}{self._repoint(order, slurm_job)}"
+        others = self._slurm.other_secrets(slurm_job, spec, order)
+        note = f"{_secrets_word(others)}{self._repoint(order, slurm_job)}"
         return done(f"job {slurm_job} was submitted{note}", slurm_job)
 
     def _found(self, order_try: OrderTry, copy: AttemptDoc) -> Result:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,21 @@ from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.copies.submissions import Captures, Copies
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.remote import (
+    Channels,
+    RemoteCaptures,
+    RemoteCopies,
+    RemoteGate,
+    RemoteNodeMap,
+    RemoteReads,
+    RemoteWorkers,
+)
 from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner, Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
@@ -26,32 +40,32 @@ from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.watcher import Watch
 
 
-def build(ground: AgentContext) -> Parts:
-    """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
-    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
-    now = ground.wall or SystemClock().now
-    reads = CopyReads(runner, now)
-    node_map = NodeMap(ground.resource_config)
-    followed_jobs = FollowedJobs()
-    published = _Published(ground.s3, ground.bucket)
-    owners = Owners(ground.cluster, published.surely)
-    files = UserFiles()
-    rules = Rules(partitions=ground.partitions, accounts=ground.accounts)
-    joining = Joining(reads, rules)
-    kept = SpecFolder(ground.state_dir if ground.keeps else None, lambda: watch.current_settings().state_location)
-    watch = Watch(
-        cluster=ground.cluster,
-        reads=reads,
-        node_map=node_map,
-        memory=ground.memory,
-        own_actions=ground.own_actions,
-        followed_jobs=followed_jobs,
-        published=published.surely,
-        owners=owners,
-        joining=joining,
-        files=files,
-        kept=kept,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rights:
+    """The parts that need root's or another user's rights: in this process, or behind root's helper."""
+
+    reads: CopyReads
+    node_map: NodeMap | RemoteNodeMap
+    files: UserFiles
+    gate: Gate | RemoteGate
+    captures: Captures | RemoteCaptures
+    copies: Copies | RemoteCopies
+
+
+def _of_the_helper(ground: AgentContext, channels: Channels, now: Callable[[], datetime]) -> _Rights:
+    return _Rights(
+        reads=CopyReads(RemoteReads(channels), now),
+        node_map=RemoteNodeMap(channels),
+        files=UserFiles(RemoteWorkers(channels)),
+        gate=RemoteGate(channels, ground.holding),
+        captures=RemoteCaptures(channels),
+        copies=RemoteCopies(channels, ground.holding),
     )
+
+
+def _own(ground: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> _Rights:
+    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
+    reads, files = CopyReads(runner, now), UserFiles()
     gate = Gate(
         runner=runner,
         reads=reads,
@@ -60,22 +74,57 @@ def build(ground: AgentContext) -> Parts:
         is_hyperpod=lambda: Path(ground.resource_config).exists(),
         is_leaving=ground.is_leaving,
     )
+    kept = SpecFolder(ground.state_dir if ground.keeps else None, lambda: settings().state_location)
+    return _Rights(
+        reads=reads,
+        node_map=NodeMap(ground.resource_config),
+        files=files,
+        gate=gate,
+        captures=Captures(reads, kept),
+        copies=Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=kept.hashes),
+    )
+
+
+def build(ground: AgentContext) -> Parts:
+    """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
+    now = ground.wall or SystemClock().now
+    channels = ground.channels
+    if channels is None:
+        rights = _own(ground, now, lambda: watch.current_settings())
+    else:
+        rights = _of_the_helper(ground, channels, now)
+    followed_jobs = FollowedJobs()
+    published = _Published(ground.s3, ground.bucket)
+    owners = Owners(ground.cluster, published.surely)
+    joining = Joining(rights.reads, Rules(partitions=ground.partitions, accounts=ground.accounts))
+    watch = Watch(
+        cluster=ground.cluster,
+        reads=rights.reads,
+        node_map=rights.node_map,
+        memory=ground.memory,
+        own_actions=ground.own_actions,
+        followed_jobs=followed_jobs,
+        published=published.surely,
+        owners=owners,
+        joining=joining,
+        files=rights.files,
+        captures=rights.captures,
+    )
     relay = MailboxRelay(
         cluster=ground.cluster,
         bucket=ground.bucket,
         s3=ground.s3,
         memory=ground.memory,
         followed_jobs=followed_jobs,
-        files=files,
+        files=rights.files,
         holding=ground.holding,
-        observes=gate.observes,
+        observes=rights.gate.observes,
     )
     commands = Commands(
         cluster=ground.cluster,
-        runner=runner,
-        reads=reads,
-        gate=gate,
-        node_map=node_map,
+        reads=rights.reads,
+        gate=rights.gate,
+        node_map=rights.node_map,
         settings=watch.current_settings,
         now=now,
         owners=owners,
@@ -86,10 +135,11 @@ def build(ground: AgentContext) -> Parts:
         followed=watch.followed,
         spec=watch.spec,
         deliver=relay.deliver,
-        files=files,
-        hashes=kept.hashes,
+        files=rights.files,
+        captures=rights.captures,
+        copies=rights.copies,
     )
-    return Parts(slurm=commands, watcher=watch, relay=relay, kept=kept)
+    return Parts(slurm=commands, watcher=watch, relay=relay, kept=rights.captures.kept)
 
 
 class _Published:

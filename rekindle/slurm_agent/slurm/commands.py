@@ -32,34 +32,24 @@ from rekindle.slurm_agent.base.ports import (
     SlurmUnavailable,
     UnknownJob,
 )
-from rekindle.slurm_agent.copies.capture import environment_of
 from rekindle.slurm_agent.copies.compare import hosts_of
-from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
-from rekindle.slurm_agent.copies.spec import (
-    excluded_by,
-    excluding_none_of,
-    ids_of,
-    spec_differences,
-    submit,
-    submitted_from,
-    user_id,
-)
+from rekindle.slurm_agent.copies.spec import user_id
+from rekindle.slurm_agent.copies.submissions import Captures, Copies
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
-from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
-from rekindle.slurm_agent.reading.sizes import cannot_shrink, cpus_for, fewest_nodes
-from rekindle.slurm_agent.slurm.secret_variables import other_secrets, secrets_of
+from rekindle.slurm_agent.reading.sizes import cpus_for, fewest_nodes
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
@@ -83,10 +73,9 @@ class Commands:
         self,
         *,
         cluster: str,
-        runner: Runner,
         reads: CopyReads,
-        gate: Gate,
-        node_map: NodeMap,
+        gate: Gate | RemoteGate,
+        node_map: NodeMap | RemoteNodeMap,
         settings: Callable[[], Settings],
         now: Callable[[], datetime],
         owners: Owners,
@@ -97,10 +86,11 @@ class Commands:
         followed: Callable[[], tuple[AttemptDoc, ...]] = tuple,
         deliver: Callable[[int], None] = lambda _: None,
         spec: Callable[[str], JobSpec | None] = lambda _: None,
-        files: UserFiles | None = None,
-        hashes: ValueHashes = OF_THIS_PROCESS,
+        files: UserFiles,
+        captures: Captures | RemoteCaptures,
+        copies: Copies | RemoteCopies,
     ) -> None:
-        self._files = files or UserFiles()
+        self._files = files
         self._siblings = Siblings(
             cluster=cluster,
             reads=reads,
@@ -109,12 +99,12 @@ class Commands:
             owners=owners,
             spec=spec,
             files=self._files,
+            state=captures.state,
         )
-        self._rehearsals = Rehearsals(runner=runner, jobs=followed, spec=spec, prepared=self._prepared, now=now)
-        self._hashes = hashes
+        self._copies = copies
+        self._rehearsals = Rehearsals(jobs=followed, spec=spec, would_take=self._rehearse, now=now)
         self._deliver = deliver
         self._cluster = cluster
-        self._runner = runner
         self._reads = reads
         self._gate = gate
         self._map = node_map
@@ -343,8 +333,7 @@ class Commands:
     def size(self, slurm_job: int) -> Size:
         job = self._known(slurm_job)
         detail = self._reads.detail(job)
-        environment = environment_of(self._settings().state_location, slurm_job)
-        return Size(low=fewest_nodes(detail) or job.node_count, fixed=cannot_shrink(detail, environment.all))
+        return Size(low=fewest_nodes(detail) or job.node_count, fixed=self._copies.fixed(job, detail))
 
     def resize(self, slurm_job: int, low: int, high: int) -> None:
         if not 0 < low <= high <= MAX_NODE_COUNT:
@@ -357,40 +346,23 @@ class Commands:
         """Those that are nodes no more, replaced or removed: Slurm refuses a list with one of them in it."""
         return frozenset(names) - {node.name for node in self._reads.nodes()} if names else frozenset()
 
-    def _there(self, spec: JobSpec, order: Order) -> tuple[JobSpec, Order]:
-        return excluding_none_of(self._gone(excluded_by(spec, order)), spec, order)
-
     def submit(self, spec: JobSpec, order: Order) -> int:
-        spec, order = self._there(spec, order)
-        prepared = self._prepared(spec, order)
-        self._gate.may_submit(spec.user, spec.options)
-        copy = submit(self._runner, spec, order, secrets=prepared)
-        self._gate.copy(copy)
-        return copy
-
-    def _prepared(self, spec: JobSpec, order: Order) -> Mapping[str, str]:
-        """The variables that the spec leaves out. Raises: SlurmRefused, SlurmUnavailable: sbatch cannot be called."""
         self._check_user(spec, order)
-        for what, path in (("SLURM_SUBMIT_DIR", submitted_from(spec)), ("WorkDir", spec.workdir)):
-            self._check_folder(what, path, spec, order)
-        old = self._old(spec, order)
-        whole = environment_of(self._settings().state_location, old).all if old is not None else None
-        return secrets_of(spec, whole, self._files)
+        return self._copies.submit(spec, order, self._old(spec, order))
+
+    def _rehearse(self, spec: JobSpec, order: Order) -> None:
+        self._check_user(spec, order)
+        self._copies.rehearse(spec, order, self._old(spec, order))
 
     def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
         copy = self._reads.job(_job(slurm_job))
         asked = self._own(copy) if copy is not None else None
         if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
             raise SlurmUnavailable(f"slurmctld has lost job {slurm_job}, the copy, before it was released")
-        spec, order = self._there(spec, order)
-        settings = self._settings()
-        environment = environment_of(settings.state_location, slurm_job)
-        detail = self._reads.detail(copy)
-        return spec_differences(spec, order, copy, detail, environment, settings.version, self._hashes)
+        return self._copies.differences(spec, order, copy)
 
-    def other_secrets(self, slurm_job: int, spec: JobSpec) -> tuple[str, ...]:
-        environment = environment_of(self._settings().state_location, slurm_job)
-        return other_secrets(spec, environment.all or {}, self._hashes)
+    def other_secrets(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        return self._copies.other_secrets(spec, order, _job(slurm_job))
 
     def _old(self, spec: JobSpec, order: Order) -> int | None:
         """The old job, if slurmctld still knows it: no other's secrets are handed over."""
@@ -402,17 +374,6 @@ class Commands:
         known = self._start(order.attempt) if order.attempt else None
         is_other = known and why_different(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
         return None if is_other else old.job
-
-    def _check_folder(self, what: str, path: str, spec: JobSpec, order: Order) -> None:
-        """sbatch hangs where a path does; and slurmd starts a job whose folder is gone in /tmp."""
-        try:
-            is_there = not path or self._files.is_folder(order.attempt or spec.user, path, *ids_of(spec))
-        except Hangs as err:
-            raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
-        except OSError as err:
-            raise SlurmUnavailable(f"sbatch: {what} {path}: {err}"[:300]) from err
-        if not is_there:
-            raise SlurmRefused(f"sbatch: {what} {path} is no folder on this head node"[:300])
 
     def _check_user(self, spec: JobSpec, order: Order) -> None:
         """Only as the user whose job the Job began with. Who can write the cluster state can write a spec of their

@@ -12,10 +12,11 @@ from rekindle.protocol.cluster.orders import RunTie, Sibling
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
 from rekindle.protocol.run_places import RunPlaces
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.capture import OF_A_RUN, environment_of, script_of, submission_of, variables_of
+from rekindle.slurm_agent.copies.capture import OF_A_RUN, StateFiles
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
+from rekindle.slurm_agent.privileged.remote import RemoteState
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.line import of_line
@@ -39,6 +40,7 @@ class Siblings:
     owners: Owners
     spec: Callable[[str], JobSpec | None]
     files: UserFiles
+    state: Callable[[Settings], StateFiles | RemoteState]
 
     def find(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
         """See `ports.Slurm.sibling`. One that is surely of the run comes first, then one that has nodes."""
@@ -48,7 +50,7 @@ class Siblings:
         if not old.user or not alive:
             return None
         details = self._details(alive)
-        state = self.settings().state_location
+        state = self.state(self.settings())
         ours = self._of_the_old(old, own, state)
         facts = {job.job: self._facts(job, details.get(job.job, {}), state, like=ours) for job in alive}
         known = {job.job: _bare(job) for job in jobs if not job.is_lump} | facts
@@ -104,9 +106,11 @@ class Siblings:
         except SlurmError:
             return {}
 
-    def _facts(self, job: Job, detail: Mapping[str, str], state: str, like: RunFacts | None = None) -> RunFacts:
+    def _facts(
+        self, job: Job, detail: Mapping[str, str], state: StateFiles | RemoteState, like: RunFacts | None = None
+    ) -> RunFacts:
         """`like`: whose arguments it is compared by; they are searched for in all of slurmctld's state."""
-        script = script_of(state, job.kept_as)
+        script = state.script(job.kept_as)
         line = (of_line(detail.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
         asked = self.asked(job)
         words = (job.comment, line, *(text.value(detail.get(name)) for name in _SHOWN))
@@ -114,7 +118,7 @@ class Siblings:
         is_alike = script is not None and (like is None or like.script == script)
         arguments = None
         if is_alike:  # slurmctld writes its state down some seconds later; a line may be shown at once
-            arguments = submission_of(state, job, detail, version=self.settings().version).arguments
+            arguments = state.arguments(job, detail.get("SubmitLine", ""), self.settings().version)
             arguments = _after_the_script(job, detail.get("SubmitLine") or "") if arguments is None else arguments
         return replace(
             _bare(job),
@@ -126,7 +130,7 @@ class Siblings:
             is_protected=asked is not None,
         )
 
-    def _of_the_old(self, old: AttemptDoc, own: Job | None, state: str) -> RunFacts:
+    def _of_the_old(self, old: AttemptDoc, own: Job | None, state: StateFiles | RemoteState) -> RunFacts:
         """By what slurmctld still shows of it, and by what was captured of it."""
         job_id = old.job_id or parse_attempt(old.attempt).restarted(0).name
         real = old.places or RunPlaces()  # where a link that has moved since has led
@@ -150,12 +154,12 @@ class Siblings:
             environment=_with_places(spec.environment, spec.script),
         )
 
-    def _variables(self, job: Job, state: str, *, like: RunFacts | None) -> Mapping[str, str]:
+    def _variables(self, job: Job, state: StateFiles | RemoteState, *, like: RunFacts | None) -> Mapping[str, str]:
         """like: of a job that is not protected, what tells another start of that run alone."""
         if like is None:
-            return environment_of(state, job.kept_as).all or {}
+            return state.environment(job.kept_as)
         used = variables_in(like.script)
-        return variables_of(state, job.kept_as, lambda name: name in used or name.startswith(OF_A_RUN))
+        return state.variables(job.kept_as, used, OF_A_RUN)
 
     def _attempt(self, job: Job) -> str | None:
         asked = self.asked(job)

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from rekindle.protocol.cluster.orders import Signal
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
-from rekindle.slurm_agent.copies.spec import MAY_COME, CapturedSpec
+from rekindle.slurm_agent.copies.spec import MAY_COME
+from rekindle.slurm_agent.copies.submissions import Capture
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
 
@@ -40,20 +41,18 @@ class JobCapture:
     comment: str = ""
 
     @classmethod
-    def of(
-        cls, taken: CapturedSpec, spec: str | None, asked_for: str, exclude: str, *, asked: str, is_old: bool
-    ) -> JobCapture:
-        """spec: its name. asked: the comment to keep. is_old: what is missing now will not come any more, and is
-        reported."""
+    def of(cls, found: Capture, asked_for: str, *, asked: str, is_old: bool) -> JobCapture:
+        """asked: the comment to keep. is_old: what is missing now will not come any more, and is reported."""
+        taken = found.taken
         is_final = taken.is_final or is_old
         facts = taken.facts
         warned = facts.warned if facts is not None and facts.warned in set(Signal) else None
         environment = {**(taken.spec.environment if taken.spec is not None else {}), **(facts.places if facts else {})}
         return cls(
-            spec=spec if is_final else None,
+            spec=found.name if is_final else None,
             cannot=tuple(reason for reason in taken.cannot if is_final or reason not in MAY_COME),
             has_auto_resume=facts.has_auto_resume if facts is not None else None,
-            exclude=exclude,
+            exclude=found.exclude,
             asked_for=asked_for,
             mailbox=_place(environment.get(ENV_MAILBOX)),
             checkpoints=_place(environment.get(ENV_CHECKPOINT_URI) or environment.get(ENV_CHECKPOINT_DIR)),
@@ -93,16 +92,6 @@ def asked_for(job: Job, detail: Mapping[str, str]) -> str:
 def is_old(job: Job, now: datetime) -> bool:
     """Whether slurmctld has written down all that it will about the job's submission. now: by its own host's clock."""
     return job.submitted is None or now - job.submitted > SETTLES
-
-
-def with_exclude(taken: CapturedSpec, exclude: str) -> CapturedSpec:
-    """The same capture with the nodes that the user excluded, as they were when the job was first seen."""
-    if taken.spec is None or (taken.spec.options.get("exclude") or "") == exclude:
-        return taken
-    options = {name: given for name, given in taken.spec.options.items() if name != "exclude"}
-    if exclude:
-        options["exclude"] = exclude
-    return replace(taken, spec=replace(taken.spec, options=options))
 
 
 def change_key(job: Job) -> tuple[object, ...]:

@@ -9,9 +9,10 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
-from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.copies.submissions import Captures
 from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteNodeMap
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.watching.captures import JobCapture
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob
@@ -32,14 +33,14 @@ class LookInputs:
 
     cluster: str
     reads: CopyReads
-    node_map: NodeMap
+    node_map: NodeMap | RemoteNodeMap
     own_actions: OwnActions
     start: Callable[[str], AttemptDoc | None]
     owners: Owners
     joining: Joining
     protection: Protection
     files: UserFiles
-    kept: SpecFolder
+    captures: Captures | RemoteCaptures
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.capture import script_of, variables_of
+from rekindle.slurm_agent.copies.capture import StateFiles
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.run import TooMuch
+
+if TYPE_CHECKING:
+    from rekindle.slurm_agent.privileged.remote import RemoteState
 
 ENV_PROTECT: Final = "REKINDLE_PROTECT"
 OUT: Final = "norekindle"
@@ -78,7 +81,9 @@ class Joining:
         """Its owner, or an administrator, wants no protection for it."""
         return _is_out(job.comment) or self._found.get(_key(job), _NOTHING).is_out
 
-    def learn(self, jobs: Iterable[Job], state_location: str, now: datetime) -> Mapping[int, Mapping[str, str]]:
+    def learn(
+        self, jobs: Iterable[Job], state: StateFiles | RemoteState, now: datetime
+    ) -> Mapping[int, Mapping[str, str]]:
         """Look at the jobs that are new, and at all again from time to time: one command where there are some.
 
         Returns the details that were read by the way. Raises: SlurmUnavailable.
@@ -99,7 +104,7 @@ class Joining:
                 kept[_key(job)] = _Found(asked=None, is_out=says_out(shown or {}))
             elif not spent.is_over(job.user):  # else at the next look
                 with spent.by(job.user):
-                    words = (before.words if before else None) or _own_words(job, state_location)
+                    words = (before.words if before else None) or _own_words(job, state)
                     kept[_key(job)] = self._of(job, shown or {}, words)
         self._found = kept
         return details
@@ -141,10 +146,10 @@ def says_out(shown: Mapping[str, str]) -> bool:
     return any(_is_out(text.value(shown.get(name))) for name in _SHOWN)
 
 
-def _own_words(job: Job, state_location: str) -> tuple[str, ...]:
+def _own_words(job: Job, state: StateFiles | RemoteState) -> tuple[str, ...]:
     """What its submission's environment and its script say; the options of a script stand at its beginning."""
-    environment = variables_of(state_location, job.kept_as, lambda name: name == ENV_PROTECT)
-    script = (script_of(state_location, job.kept_as) or "")[:MAX_SCRIPT_CHARS]
+    environment = state.variables(job.kept_as, (ENV_PROTECT,))
+    script = (state.script(job.kept_as) or "")[:MAX_SCRIPT_CHARS]
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
 
 

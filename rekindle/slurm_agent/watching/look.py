@@ -21,7 +21,6 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import SEVERAL
 from rekindle.slurm_agent.copies.script_file import never_ran_as
-from rekindle.slurm_agent.copies.spec import capture_spec
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.reading import comment
@@ -31,7 +30,7 @@ from rekindle.slurm_agent.reading.numbers import Numbers
 from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of, clip, waiting_for
-from rekindle.slurm_agent.watching.captures import JobCapture, asked_for, change_key, completed, is_old, with_exclude
+from rekindle.slurm_agent.watching.captures import JobCapture, asked_for, change_key, completed, is_old
 from rekindle.slurm_agent.watching.context import KNOWN, NODES, LookInputs, LookMemory
 from rekindle.slurm_agent.watching.endings import EndedStarts
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob
@@ -67,7 +66,7 @@ class SlurmLook:
     def look(self) -> Reading:
         """Raises: SlurmError."""
         jobs = self._reads.jobs()
-        self._fresh = self._joining.learn(jobs, self._settings.state_location, self._now)
+        self._fresh = self._joining.learn(jobs, self._inputs.captures.state(self._settings), self._now)
         self._nodes = {node.name: node for node in self._reads.nodes()}
         self._endings = EndedStarts(self._inputs, self._found, self._nodes, self._settings, self._now, self._before)
         tracked = {doc.slurm_job: doc for doc in sorted(self.held.docs.values(), key=lambda doc: doc.restart)}
@@ -276,16 +275,13 @@ class SlurmLook:
         before = self.held.known.get(job.job)
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
-        taken = capture_spec(self._reads, self._settings, job, detail, self._inputs.kept.hashes)
-        own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
-        exclude = before.exclude if before is not None and before.spec is not None else own
-        taken = with_exclude(taken, exclude)
-        name, told = self._inputs.kept.put(taken.spec) if taken.spec is not None else (None, None)
-        known = JobCapture.of(taken, name, wanted, exclude, asked=job.comment, is_old=is_old(job, self._reads.now()))
+        exclude = before.exclude if before is not None and before.spec is not None else None
+        found = self._inputs.captures.capture(job, detail, self._settings, exclude)
+        known = JobCapture.of(found, wanted, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
-        if told is not None and known.spec is not None:
-            self._found.documents[spec_key(self._cluster, known.spec)] = told.to_json()
+        if found.taken.spec is not None and known.spec is not None:
+            self._found.documents[spec_key(self._cluster, known.spec)] = found.taken.spec.to_json()
         self.held.known[job.job] = known
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from rekindle.checkpoints.marks import quarantine_prefix
 from rekindle.protocol.cluster.documents import FoundDoc
 from rekindle.protocol.cluster.names import found_key, relay_prefix
 from rekindle.protocol.mailbox import (
@@ -36,7 +35,7 @@ from rekindle.protocol.mailbox import (
 )
 from rekindle.protocol.store_clock import age_s
 from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, NotHolder, Reading, SlurmUnavailable
-from rekindle.slurm_agent.files.messages import MAX_FILES
+from rekindle.slurm_agent.files.messages import MAX_FILES, is_for_the_run
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import WorkPending
@@ -59,8 +58,6 @@ MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
 MAX_SENT: Final = 500
 MAX_SENT_BYTES: Final = 16 * 1024 * 1024
 SENT: Final = "relay/sent/"
-_DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
-_MARKS: Final = quarantine_prefix()
 
 
 @dataclass(slots=True)
@@ -320,15 +317,6 @@ def shared_path(uri: str) -> str | None:
     except MailboxError:
         return None
     return place.path if place.bucket is None and len(place.path) > 1 else None
-
-
-def is_for_the_run(key: str) -> bool:
-    """Whether the service writes objects of that name, for the run to read."""
-    parsed = parse_key(key)
-    if parsed is not None:
-        return parsed.prefix == "" and parsed.kind in _DOWN
-    name = key[len(_MARKS) :]
-    return key.startswith(_MARKS) and len(name) == 45 and name.endswith(".json") and name[:40].isalnum()
 
 
 def _packed(sent: Mapping[str, tuple[int, int, int]]) -> bytes:

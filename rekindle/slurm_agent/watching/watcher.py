@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Final
 
 from rekindle.compat import from_iso
@@ -27,7 +25,9 @@ from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.copies.submissions import Captures
 from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteNodeMap
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
@@ -63,7 +63,7 @@ class Watch:
         *,
         cluster: str,
         reads: CopyReads,
-        node_map: NodeMap,
+        node_map: NodeMap | RemoteNodeMap,
         memory: Memory,
         own_actions: OwnActions,
         followed_jobs: FollowedJobs,
@@ -72,6 +72,7 @@ class Watch:
         joining: Joining | None = None,
         files: UserFiles | None = None,
         kept: SpecFolder | None = None,
+        captures: Captures | RemoteCaptures | None = None,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
@@ -91,7 +92,7 @@ class Watch:
             joining=joining,
             protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
             files=files or UserFiles(),
-            kept=kept or SpecFolder(),
+            captures=captures or Captures(reads, kept),
         )
         self._followed_jobs = followed_jobs
         self._settings: tuple[datetime, Settings] | None = None
@@ -120,7 +121,7 @@ class Watch:
     def spec(self, name: str) -> JobSpec | None:
         """What is needed to submit a job again; where that is not kept here what is told of it, without a script. None:
         neither is there, or can be read."""
-        kept = self._inputs.kept.get(name)
+        kept = self._inputs.captures.kept.get(name)
         if kept is not None:
             return kept
         raw = self._published(spec_key(self._inputs.cluster, name))
@@ -142,7 +143,7 @@ class Watch:
                 cluster=self._inputs.cluster,
                 highest=self._highest,
                 now=now,
-                reads_state=os.access(Path(settings.state_location or "/nonexistent") / "job_state", os.R_OK),
+                reads_state=self._inputs.captures.state(settings).is_readable(),
                 is_hyperpod=bool(self.cluster_arn),
             )
         )
@@ -182,7 +183,7 @@ class Watch:
             self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
             self._inputs.owners.learn(self._recalled.docs)
             self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])
-        self._inputs.kept.write()
+        self._inputs.captures.kept.write()
         is_first = self._all_written_at is None
         is_late = not is_first and not timedelta(0) <= now - (self._all_written_at or now) < WRITE_AGAIN_EVERY
         is_all_due, held = self._is_all_due or is_late, self._held
@@ -202,7 +203,7 @@ class Watch:
             self._is_all_due = False
             every = {attempt_key(doc.attempt): doc.to_json() for doc in look.held.docs.values()}
             reading = replace(reading, documents={**every, **reading.documents})
-            self._inputs.kept.sweep({doc.spec for doc in look.held.docs.values() if doc.spec is not None})
+            self._inputs.captures.kept.sweep({doc.spec for doc in look.held.docs.values() if doc.spec is not None})
         if is_all_due or is_first:
             self._all_written_at = now
             reading = replace(reading, memory={**reading.memory, WRITTEN: now.isoformat().encode()})

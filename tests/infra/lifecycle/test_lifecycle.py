@@ -221,6 +221,37 @@ def test_the_agent_can_read_what_was_installed(node: Node) -> None:
     assert (service["Restart"], service["NoNewPrivileges"]) == ("always", "yes")
 
 
+def test_the_sandbox_of_both_processes() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(HERE / "rekindle-agent.service")
+    service = unit["Service"]
+    on = {
+        name
+        for name, given in service.items()
+        if given == "yes" and name.startswith(("Protect", "Private", "Restrict"))
+    }
+    assert on == {
+        "ProtectKernelTunables",
+        "ProtectKernelModules",
+        "ProtectKernelLogs",
+        "ProtectControlGroups",
+        "ProtectClock",
+        "ProtectHostname",
+        "PrivateDevices",
+        "RestrictNamespaces",
+        "RestrictRealtime",
+        "RestrictSUIDSGID",
+    }
+    assert (service["ProtectSystem"], service["LockPersonality"], service["KeyringMode"]) == ("full", "yes", "private")
+    assert (service["SystemCallArchitectures"], service["NoNewPrivileges"]) == ("native", "yes")
+    assert service["RestrictAddressFamilies"].split() == ["AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"]
+    may = {name.removeprefix("CAP_") for name in service["CapabilityBoundingSet"].split()}
+    assert may == {"SETUID", "SETGID", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "KILL", "SYS_PTRACE"}
+    # Both would take the border away: the agent's files would be given back to root at each start.
+    assert not {"User", "StateDirectory", "DynamicUser"} & set(service)
+
+
 @pytest.mark.parametrize(
     ("addresses", "groups", "provisioning"),
     [
