@@ -335,6 +335,8 @@ def test_no_module_but_the_workers_own_touches_a_users_path() -> None:
         ("user_files", "messages"),
         ("relay", "messages"),
         ("requests", "messages"),
+        ("helper", "worker_process"),
+        ("remote", "worker_process"),
     }  # a frame, a type and a number
     agent = Path(workers.__file__).parents[1]
     for path in sorted(agent.rglob("*.py")):

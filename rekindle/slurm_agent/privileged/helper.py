@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.submissions import Captures, Copies
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.worker import WorkNotDone
+from rekindle.slurm_agent.files.worker_process import frame
 from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.credentials import credentials
 from rekindle.slurm_agent.privileged.gate import Gate
@@ -42,6 +42,7 @@ from rekindle.slurm_agent.privileged.requests import (
     failure,
     is_question,
     packed,
+    received,
     unpacked,
 )
 from rekindle.slurm_agent.reading import comment
@@ -52,7 +53,6 @@ from rekindle.slurm_agent.reading.run import Runner, Unreadable
 
 SETTINGS_S: Final = 60.0
 AGAIN_S: Final = 1.0  # between two looks at whose jobs there are
-_HEAD: Final = struct.Struct(">I")
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Helper:
             with channel:
                 while (raw := received(channel, MAX_REQUEST_BYTES)) is not None:
                     answer = self.answer(raw)
-                    channel.sendall(_HEAD.pack(len(answer)) + answer)
+                    channel.sendall(frame(answer))
         except OSError as err:
             log.info("part=helper channel=closed why=%s", err)
 
@@ -371,24 +371,3 @@ def _told(variables: Mapping[str, str]) -> dict[str, str]:
     """Without what looks like a secret, and what is no text."""
     is_text = {name: given.encode("utf-8", "replace").decode() == given for name, given in variables.items()}
     return {name: given for name, given in variables.items() if is_text[name] and not is_secret(name)}
-
-
-def received(channel: socket.socket, limit: int) -> bytes | None:
-    """The next frame's body; None at the end. Raises: OSError, also for one that is longer."""
-    head = _some(channel, _HEAD.size)
-    if head is None:
-        return None
-    (length,) = _HEAD.unpack(head)
-    if length > limit:
-        raise OSError(f"a frame of {length} bytes")
-    return _some(channel, length)
-
-
-def _some(channel: socket.socket, length: int) -> bytes | None:
-    found = bytearray()
-    while len(found) < length:
-        part = channel.recv(min(length - len(found), 1 << 20))
-        if not part:
-            return None
-        found += part
-    return bytes(found)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import queue
 import socket
-import struct
 import threading
 import time
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.protocol.cluster.orders import Order
@@ -19,9 +18,9 @@ from rekindle.slurm_agent.base.lock import LOOK_S, LockTaken
 from rekindle.slurm_agent.base.ports import LeaseHolder, SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies.spec import CapturedSpec
 from rekindle.slurm_agent.copies.submissions import Capture
+from rekindle.slurm_agent.files.worker_process import frame
 from rekindle.slurm_agent.files.workers import PATIENCE_S
 from rekindle.slurm_agent.privileged.changes import Change
-from rekindle.slurm_agent.privileged.helper import received
 from rekindle.slurm_agent.privileged.requests import (
     MAX_ANSWER_BYTES,
     MAX_LEFT_S,
@@ -32,6 +31,7 @@ from rekindle.slurm_agent.privileged.requests import (
     Request,
     packed,
     raised,
+    received,
     unpacked,
 )
 from rekindle.slurm_agent.reading.jobs import Job
@@ -39,8 +39,6 @@ from rekindle.slurm_agent.reading.nodemap import Resources, parse
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES
 from rekindle.slurm_agent.reading.script import ScriptFacts
-
-_HEAD: Final = struct.Struct(">I")
 
 
 class Channels:
@@ -56,7 +54,7 @@ class Channels:
         raw = packed(request)
         end = self._free.get()
         try:
-            end.sendall(_HEAD.pack(len(raw)) + raw)
+            end.sendall(frame(raw))
             answer = received(end, MAX_ANSWER_BYTES)
         except OSError as err:
             raise SlurmUnavailable(f"root's helper does not answer: {err}") from err

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
@@ -30,6 +32,7 @@ from rekindle.slurm_agent.reading.run import Denied, TooMuch, Unreadable
 MAX_REQUEST_BYTES: Final = 16 * 1024 * 1024
 MAX_ANSWER_BYTES: Final = 2 * MAX_JSON_BYTES  # some characters take two in JSON
 MAX_LEFT_S: Final = 60.0
+_HEAD: Final = struct.Struct(">I")
 
 
 class HelperVerb(StrEnum):
@@ -330,3 +333,24 @@ def unpacked(kind: type[Any], raw: bytes) -> Any:
     except (ValueError, RecursionError) as err:
         raise MailboxError("request", f"is no JSON: {err}"[:200]) from err
     return kind.from_wire(wire)
+
+
+def received(channel: socket.socket, limit: int) -> bytes | None:
+    """The next frame's body; None at the end. Raises: OSError, also for one that is longer."""
+    head = _some(channel, _HEAD.size)
+    if head is None:
+        return None
+    (length,) = _HEAD.unpack(head)
+    if length > limit:
+        raise OSError(f"a frame of {length} bytes")
+    return _some(channel, length)
+
+
+def _some(channel: socket.socket, length: int) -> bytes | None:
+    found = bytearray()
+    while len(found) < length:
+        part = channel.recv(min(length - len(found), 1 << 20))
+        if not part:
+            return None
+        found += part
+    return bytes(found)
