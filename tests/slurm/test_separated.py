@@ -37,7 +37,7 @@ mount --make-rprivate /
 cp /etc/passwd "$1/passwd"; echo 'rekindle:x:{UID}:{UID}::/:/bin/false' >> "$1/passwd"; chmod 644 "$1/passwd"
 mount --bind "$1/passwd" /etc/passwd
 case "$2" in /root/*)
-    home=$(dirname "$(dirname "$2")"); mkdir "$1/python"; mount --bind "$home" "$1/python"
+    home=$(dirname "$(dirname "$2")"); mkdir -p "$1/python"; mount --bind "$home" "$1/python"
     mount -t tmpfs -o mode=755 tmpfs /root; mkdir -p "$home"; mount --move "$1/python" "$home";;
 esac
 shift 2
