@@ -90,7 +90,7 @@ class Head:
         self.commands = Commands(
             cluster="ml",
             reads=self.reads,
-            **parts(runner, self.reads, self.watch.current_settings, hashes=hashes),
+            **parts(runner, self.reads, self.watch.current_settings, hashes=kept.hashes),
             node_map=node_map,
             now=lambda: self.now,
             owners=owners,

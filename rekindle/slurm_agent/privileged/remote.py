@@ -248,6 +248,7 @@ class RemoteCaptures(Asking):
         )
         return Capture(taken=taken, name=found["name"], exclude=found["exclude"])
 
+
 class RemoteCopies(Asking):
     """As `Copies`: of the spec its name alone counts, which is the order's."""
 
