@@ -33,7 +33,7 @@ def parts(
     """What `Commands` has besides its reads."""
     gate, files = open_gate(runner, reads, kind), UserFiles()
     copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=hashes)
-    captures = Captures(reads, hashes=hashes)
+    captures = Captures(reads)
     return {"gate": gate, "files": files, "captures": captures, "copies": copies, "settings": settings}
 
 
