@@ -20,14 +20,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
 from rekindle.protocol.cluster.orders import Barred, Order, Repair, Sibling, Signal, Verb
-
-if TYPE_CHECKING:
-    from rekindle.slurm_agent.privileged.remote import Channels
 
 
 class SlurmError(Exception):
@@ -408,7 +405,9 @@ class AgentContext:
     wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
     partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
     accounts: frozenset[str] = frozenset()
-    channels: Channels | None = None  # to root's helper; None where this process has all the rights there are
+    channels: Any = (
+        None  # `privileged.remote.Channels` to root's helper; None where this process has all the rights there are
+    )
     keeps: bool = True  # False: specs are kept in memory alone
 
 

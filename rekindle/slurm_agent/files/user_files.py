@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import CauseDoc, FoundDoc
 from rekindle.slurm_agent.files.messages import Stamp
@@ -15,17 +15,14 @@ from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers
 
-if TYPE_CHECKING:
-    from rekindle.slurm_agent.privileged.remote import RemoteWorkers
-
 LOG_S: Final = 5.0  # for the end of a log, which is read once
 
 
 class UserFiles:
     """What the agent asks about users' files. Each call names its Job, and costs at most a moment."""
 
-    def __init__(self, workers: Workers | RemoteWorkers | None = None) -> None:
-        self.workers = workers or Workers()
+    def __init__(self, workers: Any = None) -> None:
+        self.workers: Any = workers or Workers()
 
     def failure(self, whose: str, paths: Sequence[str], uid: int | None, gid: int | None) -> OutputVerdict:
         """See `cause.of_files`; a sentence with the path where one does not answer. Never raises."""

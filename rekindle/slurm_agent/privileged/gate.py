@@ -20,7 +20,7 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, HELD_BY_ADMIN, Job
 from rekindle.slurm_agent.reading.nodes import Node
 from rekindle.slurm_agent.reading.run import Runner
-from rekindle.slurm_agent.watching.joining import OUT, says_out
+from rekindle.slurm_agent.reading.way_out import OUT, says_out
 
 _T = TypeVar("_T")
 _ORDERED: Final[Mapping[Verb, Counted]] = {

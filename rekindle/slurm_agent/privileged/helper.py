@@ -26,7 +26,6 @@ from rekindle.slurm_agent.base.settings import Settings as AgentSettings
 from rekindle.slurm_agent.copies.capture import StateFiles, is_secret
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
-from rekindle.slurm_agent.copies.submissions import Captures, Copies
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.worker_process import frame
@@ -45,6 +44,7 @@ from rekindle.slurm_agent.privileged.requests import (
     received,
     unpacked,
 )
+from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodemap import MAX_BYTES as MAX_RESOURCES_BYTES

@@ -17,7 +17,6 @@ from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.lock import LOOK_S, LockTaken
 from rekindle.slurm_agent.base.ports import LeaseHolder, SlurmError, SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies.spec import CapturedSpec
-from rekindle.slurm_agent.copies.submissions import Capture
 from rekindle.slurm_agent.files.worker_process import frame
 from rekindle.slurm_agent.files.workers import PATIENCE_S
 from rekindle.slurm_agent.privileged.changes import Change
@@ -34,6 +33,7 @@ from rekindle.slurm_agent.privileged.requests import (
     received,
     unpacked,
 )
+from rekindle.slurm_agent.privileged.submissions import Capture
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodemap import Resources, parse
 from rekindle.slurm_agent.reading.nodes import Settings

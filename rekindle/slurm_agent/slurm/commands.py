@@ -37,12 +37,12 @@ from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
 from rekindle.slurm_agent.copies.spec import user_id
-from rekindle.slurm_agent.copies.submissions import Captures, Copies
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
+from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
 from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
@@ -50,10 +50,10 @@ from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cpus_for, fewest_nodes
+from rekindle.slurm_agent.reading.way_out import says_out
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
-from rekindle.slurm_agent.watching.joining import says_out
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.signal_readiness import is_ready
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rekindle.protocol.cluster.orders import Signal
 from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 from rekindle.slurm_agent.copies.spec import MAY_COME
-from rekindle.slurm_agent.copies.submissions import Capture
+from rekindle.slurm_agent.privileged.submissions import Capture
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, plain_dependency
 

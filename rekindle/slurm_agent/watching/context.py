@@ -10,9 +10,9 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AttemptDoc, NodeFacts
 from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.copies.reads import CopyReads
-from rekindle.slurm_agent.copies.submissions import Captures
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteNodeMap
+from rekindle.slurm_agent.privileged.submissions import Captures
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.watching.captures import JobCapture
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob

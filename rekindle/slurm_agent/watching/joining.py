@@ -24,17 +24,16 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.run import TooMuch
+from rekindle.slurm_agent.reading.way_out import SHOWN, is_out_word, says_out
 
 if TYPE_CHECKING:
     from rekindle.slurm_agent.privileged.remote import RemoteState
 
 ENV_PROTECT: Final = "REKINDLE_PROTECT"
-OUT: Final = "norekindle"
 # What an administrator or another tool writes later is seen by then; what a job's own comment says, at the next look.
 AGAIN: Final = timedelta(minutes=5)
 USER_S: Final = 1.0  # what the environments and scripts of one user may cost in one look; they may be megabytes each
 MAX_SCRIPT_CHARS: Final = 64 * 1024
-_SHOWN: Final = ("AdminComment", "Extra")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """`words`: of its environment and script, which do not change. `later`: what `_SHOWN` say, which may change."""
+    """`words`: of its environment and script, which do not change. `later`: what `SHOWN` say, which may change."""
 
     asked: comment.Comment | None
     is_out: bool
@@ -79,7 +78,7 @@ class Joining:
 
     def is_out(self, job: Job) -> bool:
         """Its owner, or an administrator, wants no protection for it."""
-        return _is_out(job.comment) or self._found.get(_key(job), _NOTHING).is_out
+        return is_out_word(job.comment) or self._found.get(_key(job), _NOTHING).is_out
 
     def learn(
         self, jobs: Iterable[Job], state: StateFiles | RemoteState, now: datetime
@@ -129,9 +128,9 @@ class Joining:
     def _of(self, job: Job, shown: Mapping[str, str], own: tuple[str, ...]) -> _Found:
         # Joined by blanks: what stands behind one may be the script's own already.
         line = (of_line(shown.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
-        shows = [text.value(shown.get(name)) for name in _SHOWN]
+        shows = [text.value(shown.get(name)) for name in SHOWN]
         words = [*shows, line, *own]
-        if any(_is_out(word) for word in words):
+        if any(is_out_word(word) for word in words):
             return _Found(asked=None, is_out=True, words=own)
         asked, later = (next(filter(None, map(comment.parse, found)), None) for found in (words, shows))
         return _Found(asked=asked or self._by_rule(job, shown), is_out=False, later=later, words=own)
@@ -141,20 +140,11 @@ class Joining:
         return comment.Comment() if is_named else None
 
 
-def says_out(shown: Mapping[str, str]) -> bool:
-    """Of a job whose comment asks for protection: an administrator may want none for it. shown: its record."""
-    return any(_is_out(text.value(shown.get(name))) for name in _SHOWN)
-
-
 def _own_words(job: Job, state: StateFiles | RemoteState) -> tuple[str, ...]:
     """What its submission's environment and its script say; the options of a script stand at its beginning."""
     environment = state.variables(job.kept_as, (ENV_PROTECT,))
     script = (state.script(job.kept_as) or "")[:MAX_SCRIPT_CHARS]
     return environment.get(ENV_PROTECT, "").strip(), of_script(script).get("comment") or ""
-
-
-def _is_out(asked: str) -> bool:
-    return asked.strip().strip("\"'").strip().split(",")[0].strip() == OUT
 
 
 def _may_join(job: Job) -> bool:

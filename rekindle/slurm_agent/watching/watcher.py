@@ -25,9 +25,9 @@ from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
-from rekindle.slurm_agent.copies.submissions import Captures
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteNodeMap
+from rekindle.slurm_agent.privileged.submissions import Captures
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
