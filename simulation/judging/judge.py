@@ -49,7 +49,7 @@ RHYTHM: Final = 3  # and this many times as long as the longest hole that its da
 MANY_PAGES: Final = 3  # of one Incident: what cannot be read, a hand-over, and one more
 MANY_OUT: Final = 2  # nodes that Slurm cannot reach at once: then its network is at fault, or itself
 ORDER_NOT_TAKEN: Final = "an order was not taken"  # how the notice that refuses an order is titled
-MANY_ON_ONE: Final = 2  # starts of ours on one broken node: after the second death there it is to be left out
+MANY_ON_ONE: Final = 3  # deaths of ours on one broken node: after the second one it is to be left out
 MINUTE: Final = timedelta(minutes=1)
 REWIND_STEPS: Final = 30  # fewer are no more than a save or two apart
 FAR_OFF: Final = timedelta(hours=1)  # an end that is announced for later than this is no hurry
@@ -591,7 +591,7 @@ class Judge(Watcher):
         cluster = self.world.cluster
         if cluster is None or run.ill is None or run.ill.kind not in NOT_WORKING or run.owner_took_it:
             return
-        if run.spec.plan != "obeyed":  # a trainer that does as it likes is left to people for that
+        if run.spec.plan != "obeyed" or self._open_nodes:  # then another node is held to be the bad one, or it as well
             return
         busy = {node.name for other in self.world.runs.values() for attempt in other.live for node in attempt.nodes}
         idle = sum(
