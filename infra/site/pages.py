@@ -2,8 +2,7 @@
 
 Pages of docs/ keep their addresses. The README is the start page. Every other file of the repository that a page links
 to becomes a page below `project/`, so that the site is whole wherever it is served: Markdown as it is, anything else
-as a
-listing. All links stay those of the repository until they are rewritten here.
+as a listing. All links stay those of the repository until they are rewritten here.
 """
 
 from __future__ import annotations

@@ -124,15 +124,15 @@ class Lease:
         with self._lock:
             if self.left_s() <= 0 or self._doc is None:
                 raise NotHolder("this agent does not hold the cluster's lease now")
-            one = BegunOrder(token=token, at=at)
+            order = BegunOrder(token=token, at=at)
             if any(known.token == token for known in (*self._doc.begun, *self._unrecorded)):
                 return
             try:
-                is_written = self._renew((*self._unrecorded, one))
+                is_written = self._renew((*self._unrecorded, order))
             except AwsError as err:
                 if not self._is_alone or not is_away(err) or self.left_s() <= 0:
                     raise NotHolder(text_of("PutObject lease.json", err)) from err
-                self._unrecorded = (*self._unrecorded, one)
+                self._unrecorded = (*self._unrecorded, order)
                 return
             if not is_written or self.left_s() <= 0:
                 raise NotHolder("the cluster's lease is another agent's now")
