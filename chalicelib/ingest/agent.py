@@ -230,6 +230,7 @@ def _answered(detail: Fields) -> Signal:
                 "slurm_job": answer.slurm_job,
                 "detail": answer.detail or None,
                 "barred": answer.barred.value if answer.barred else None,
+                "queue_losses": [loss.to_wire() for loss in answer.queue_losses] or None,
             }
         ),
     )

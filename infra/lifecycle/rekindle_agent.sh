@@ -344,7 +344,7 @@ mark_start() { # rekindle/slurm_agent/takeover.py: the next start here ends a st
 stop_at_once() {
     need_installed
     if ! would "stop and disable the agent, and let none on another head node act; no run is ended"; then
-        [ -z "$gives" ] || agent --give-back --dry-run 2>/dev/null
+        [ -z "$gives" ] || agent --give-back --dry-run --within 10 2>/dev/null
         return 0
     fi
     systemd disable --now "$SERVICE" >>"$log_file" 2>&1 || fail "the service did not stop"
@@ -352,10 +352,10 @@ stop_at_once() {
     say "the agent is stopped here, and stays so, until: systemctl enable --now rekindle-agent"
     agent --stop-all 2>>"$log_file" || fail "the agent is stopped here, those on other head nodes perhaps not: stop them there"
     if [ -n "$gives" ]; then
-        agent --give-back 2>>"$log_file" || fail "not all was given back: see docs/agent.md"
+        agent --give-back --within 10 2>>"$log_file" || fail "not all was given back: see docs/agent.md"
     else
         say "what is still held by us; stop --give-back gives it back:"
-        agent --give-back --dry-run 2>>"$log_file" || say "all of what is held is not known now"
+        agent --give-back --dry-run --within 10 2>>"$log_file" || say "all of what is held is not known now"
     fi
 }
 

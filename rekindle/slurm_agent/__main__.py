@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--poll", dest="poll_s", metavar="SECONDS", help="how often Slurm is read (REKINDLE_POLL_S; 10)")
     made.add_argument("--lock-wait", type=float, default=LOCK_WAIT_S, metavar="SECONDS", help=argparse.SUPPRESS)
     made.add_argument("--dry-run", action="store_true", help="with --give-back: say what would be done, and do nothing")
+    made.add_argument("--within", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
     made.add_argument("--verbose", action="store_true", help="log more")
     made.add_argument("--version", action="version", version=f"rekindle {metadata.version('rekindle')}")
     mode = made.add_mutually_exclusive_group()

@@ -53,6 +53,8 @@ def run(settings: Settings, options: argparse.Namespace, channels: Channels | No
     clock = _clock(clients)
     if options.stop_all:
         return _stop_all(settings, clients, clock)
+    if options.give_back and options.within is not None:
+        _end_within(options.within)
     if options.give_back and options.dry_run:  # beside an agent that runs
         return _give_back(_agent(settings, clients, clock, None, None, channels), is_dry=True)
     return _alone_here(settings, clients, clock, options, channels)
@@ -174,10 +176,26 @@ def _leave(
     return code
 
 
+_rest: Final[list[str]] = ["what is held is not known: Slurm does not answer"]  # what is not given back yet
+
+
+def _end_within(seconds: float) -> None:
+    """End the process then, whatever hangs, and say what is left. What a command still does is done."""
+
+    def end() -> None:
+        for name in _rest:
+            print(f"LEFT     {name}: not done within {seconds:.0f} s. Run it again", flush=True)
+        os._exit(NOT_OK if _rest else OK)
+
+    last = threading.Timer(seconds, end)
+    last.daemon = True
+    last.start()
+
+
 def _give_back(agent: Agent, *, is_dry: bool) -> int:
     if not is_dry:
         agent.watch.run_once()  # what is known of followed jobs is read back where the state was lost
-    is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry)
+    is_all = give_back(agent.parts.slurm, agent.journal, print, is_dry=is_dry, rest=_rest)
     if not is_dry:
         agent.watch.run_once()
         agent.publisher.flush(LAST_NEWS_S)  # the cluster state shows how it was left

@@ -26,8 +26,11 @@ class HoldRecords(Protocol):
     def copy_of(self, new_attempt: str) -> int | None: ...
 
 
-def give_back(slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, is_dry: bool) -> bool:
+def give_back(
+    slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, is_dry: bool, rest: list[str] | None = None
+) -> bool:
     """One line for each thing; True where nothing of ours is left. `is_dry`: say what would be done, and do nothing.
+    `rest` holds the names of what is not done yet.
 
     Idempotent: what was given back is not found again. What others held or drained is not touched.
     """
@@ -36,11 +39,14 @@ def give_back(slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, i
     except SlurmError as err:
         say(f"MISSING  Slurm: {err}")
         return False
-    left = 0
+    left, rest = 0, rest if rest is not None else []
+    rest[:] = [*(f"job {doc.slurm_job}" for doc in waiting), *(f"node {node.name}" for node in out)]
     for doc in waiting:
         left += not _job(slurm, holds, doc, say, is_dry=is_dry)
+        del rest[0]
     for node in out:
         left += not _node(slurm, node, say, is_dry=is_dry)
+        del rest[0]
     if not waiting and not out:
         say("nothing of ours waits held, and no node is drained by us")
     return left == 0

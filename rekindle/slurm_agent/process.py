@@ -174,6 +174,7 @@ class Agent:
             host=host(),
             epoch=self._epoch,
             standbys=self._lease.others if self._lease is not None else (),
+            queue_losses=self.parts.watcher.queue_losses,
         )
 
     def announce(self) -> None:

@@ -12,8 +12,18 @@ from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, 
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.node_states import is_ours
 from rekindle.protocol.cluster.orders import Order, Repair, RunTie, Sibling, Signal, Standing, Verb
-from rekindle.slurm_agent.base.ports import NodeNow, Repointed, Size, SlurmRefused, SlurmUnavailable, UnknownJob
+from rekindle.protocol.cluster.queue_place import QueueLoss
+from rekindle.slurm_agent.base.ports import (
+    NodeNow,
+    QueuePlace,
+    Repointed,
+    Size,
+    SlurmRefused,
+    SlurmUnavailable,
+    UnknownJob,
+)
 from rekindle.slurm_agent.orders.verbs import ENDED
+from rekindle.slurm_agent.slurm.queue_place import losses
 
 START = datetime(2035, 1, 1, tzinfo=UTC)
 
@@ -41,6 +51,7 @@ class Ctld:
         self.noted: list[tuple[int, Verb, str | None]] = []
         self.held_by_admin: set[int] = set()
         self.tells_no_holder = False
+        self.priorities: dict[int, int] = {}  # by job, of the start before
         self.named: dict[int, frozenset[str]] = {}  # by job: the nodes that it was submitted for
         self.loses_answers = 0  # so many commands take effect and then seem to have failed
         self.refuses: str | None = None
@@ -187,8 +198,13 @@ class Ctld:
     def release_unprotected(self, slurm_job: int) -> None:
         self.release(slurm_job)
 
-    def restore_priority(self, slurm_job: int) -> str:
-        return ""
+    def queue_place(self, slurm_job: int) -> QueuePlace:
+        self._look()
+        return QueuePlace(priority=self.priorities.get(slurm_job))
+
+    def restore_place(self, slurm_job: int, before: QueuePlace) -> tuple[QueueLoss, ...]:
+        self._look()
+        return tuple(losses(before, QueuePlace(priority=1)))
 
     def start_now(self, slurm_job: int) -> None:
         self._change(f"start_now {slurm_job}")
@@ -200,9 +216,10 @@ class Ctld:
         self._set(slurm_job, exclude=listed)
         self._answered()
 
-    def named_nodes(self, slurm_job: int) -> frozenset[str]:
+    def needs_one_of(self, slurm_job: int, nodes: Collection[str]) -> str:
         self._look()
-        return self.named.get(slurm_job, frozenset())
+        both = self.named.get(slurm_job, frozenset()) & set(nodes)
+        return f"it was submitted for node {min(both)}" if both else ""
 
     def size(self, slurm_job: int) -> Size:
         self._look()

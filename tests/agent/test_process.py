@@ -316,6 +316,18 @@ def test_the_process_ends_within_its_bound_whatever_hangs() -> None:
             process.kill()
 
 
+@pytest.mark.parametrize(
+    ("rest", "code", "said"), [(["job 7", "node gpu-2"], 1, ["LEFT     job 7", "LEFT     node gpu-2"]), ([], 0, [])]
+)
+def test_what_is_not_given_back_within_its_bound_is_named(rest: list[str], code: int, said: list[str]) -> None:
+    hangs = (
+        "import threading; from rekindle.slurm_agent import agent_process as agent\n"
+        f"agent._rest[:] = {rest!r}; agent._end_within(0.2); threading.Event().wait()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, [line.partition(":")[0] for line in done.stdout.splitlines()]) == (code, said), done
+
+
 def test_the_bounds_of_a_stop_fit_into_each_other() -> None:
     unit = (Path(infra.lifecycle.__file__).parent / "rekindle-agent.service").read_text()
     killed_after_s = float(next(line for line in unit.splitlines() if line.startswith("TimeoutStopSec=")).split("=")[1])

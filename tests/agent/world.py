@@ -15,6 +15,7 @@ from localcloud.cloud import STACK, Cloud
 from rekindle.protocol.cluster.documents import AgentDoc, JobSpec
 from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.slurm_agent.base.aws import Clients
 from rekindle.slurm_agent.base.ports import Advice, AgentContext, Parts, Reading, SlurmUnavailable
 from rekindle.slurm_agent.base.settings import Settings
@@ -54,6 +55,7 @@ class Seen:
     ctld: Ctld
     readings: list[Reading] = field(default_factory=list)
     slurm_version: str = "22.05.8"
+    queue_losses: tuple[QueueFact, ...] = ()
     cluster_arn: str = ""
 
     def read(self, now: datetime) -> Reading:

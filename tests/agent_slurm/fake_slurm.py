@@ -71,6 +71,7 @@ case "$name $*" in
     fi ;;
   "scontrol "*" show node"*) reach slurm_load_node
     cat "$here/nodes" ;;
+  "scontrol "*" show reservation") cat "$here/reservations" 2>/dev/null || echo "No reservations in the system" ;;
   "scontrol show config") reach slurm_load_ctl_conf
     cat "$here/config" ;;
   "scontrol "*" show job") cat "$here/jobs/"* 2>/dev/null ;;

@@ -22,6 +22,8 @@ GOOD = Settings(
     first_job=100_000,
     next_job=100_500,
     reboot_program="/usr/sbin/reboot",
+    priority_moves=0,
+    age_weight=0,
 )
 NODES = (Node(name="n1", state="idle", version="25.11.7"), Node(name="n2", state="down"))
 

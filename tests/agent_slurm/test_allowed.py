@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from rekindle.slurm_agent.base.ports import BarredHere, SlurmRefused
 from rekindle.slurm_agent.privileged.allowed import DEFAULT_CAPS, NODE_VERBS, Counted, Kind, Mode, parse, read
 from rekindle.slurm_agent.privileged.caps import DAY_S, HELD, HOUR_S, Caps
 from rekindle.slurm_agent.privileged.changes import NEEDED, VERBS, Change, ChangeKind
-from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.gate import Gate, is_own
+from rekindle.slurm_agent.reading.nodes import Node
 from tests.agent_slurm.conftest import START, Head
 from tests.agent_slurm.fake_slurm import node_line
 
@@ -252,3 +254,19 @@ def test_the_verb_that_is_allowed_is_the_one_that_the_job_s_state_makes_it(head:
     assert made(gate, Change(kind=ChangeKind.REQUEUE_HELD, job=7)) is Barred.NOT_ALLOWED_HERE
     assert made(gate, Change(kind=ChangeKind.SIGNAL, job=7, signal=Signal.USR1)) is Barred.NOT_ALLOWED_HERE
     assert made(gate, Change(kind=ChangeKind.REQUEUE_HELD, job=8)) == ""
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "is_ours"),
+    [
+        ("rekindle:inc-1", "", True),
+        ("rekindle:inc-1", pwd.getpwuid(os.geteuid()).pw_name, True),
+        ("rekindle:inc-1", "bob", False),
+        ("rekindle:inc-1 : Not responding", "slurm", True),
+        ("rekindle: mine, bob", "", False),
+        ("bob: bad fan", "", False),
+        ("", "", False),
+    ],
+)
+def test_a_persons_drain_in_our_words_is_a_persons(reason: str, by: str, is_ours: bool) -> None:
+    assert is_own(Node(name="n1", state="idle", flags=("drain",), reason=reason, reason_by=by)) is is_ours

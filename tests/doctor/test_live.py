@@ -16,6 +16,7 @@ from rekindle.doctor.base.findings import Finding
 from rekindle.doctor.base.subject import Subject, from_described, from_request
 from rekindle.doctor.cluster.live import agent_findings, cluster_findings, difference_findings
 from rekindle.protocol.cluster import documents, names
+from rekindle.protocol.cluster.queue_place import QueueFact
 from tests.doctor.conftest import Doctor
 from tests.doctor.given import FOLDER, ROLE, continuous
 
@@ -211,6 +212,7 @@ AGENTS: list[tuple[str, Any, Any, list[tuple[str, str]]]] = [
     ("without Slurm", agent(read_at=LONG_AGO), "url", [("agent-heartbeat", "error")]),
     ("without Slurm yet", agent(read_at=None), "url", [("agent-heartbeat", "error")]),
     ("in trouble", agent(problems=("disk full",)), "url", [("agent-heartbeat", "warning")]),
+    ("loses age", agent(queue_losses=(QueueFact.WAITING_SINCE,)), "url", [("agent-queue-losses", "warning")]),
     ("never there", Missing(), Missing(), [("agent-heartbeat", "warning"), ("agent-queue", "warning")]),
     ("without a queue", agent(), Missing(), [("agent-queue", "error")]),
     ("unread", NotInspected("no"), NotInspected("no"), [("agent-heartbeat", "unknown"), ("agent-queue", "unknown")]),

@@ -154,6 +154,8 @@ def scontrol(arguments: list[str], state: dict[str, Any]) -> int:
                         f"NodeName={name} Arch=x86_64 CoresPerSocket=1 NodeAddr={name} NodeHostName={name} "
                         f"Version=22.05.8 State={node['state']} BootTime=2026-11-20T00:00:00{reason}"
                     )
+        case ["show", "reservation"]:
+            print("No reservations in the system")
         case ["show", "job", number]:
             job = state["jobs"].get(number)
             if job is None:

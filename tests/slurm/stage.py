@@ -141,9 +141,34 @@ class Stage:
             "REKINDLE_BUCKET": BUCKET,
             "REKINDLE_BUS": STACK,
             "REKINDLE_STATE_DIR": str(self.folder / "agent"),
+            "REKINDLE_ROOT": str(self.folder / "root"),
             "REKINDLE_POLL_S": "1",
             "SAGEMAKER_RESOURCE_CONFIG_PATH": self.pod.resource_config,
         }
+
+    def allow(self, text: str) -> None:
+        """What the administrator of the head node allows from now on."""
+        path = self.folder / "root/etc/rekindle/allow.conf"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+
+    def notices(self) -> Callable[[], str]:
+        """What people are sent from now on, all of it so far."""
+        sns, sqs, sent = self.cloud.client("sns"), self.cloud.client("sqs"), []
+        url = sqs.create_queue(QueueName="people")["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        topic = sns.create_topic(Name=f"{STACK}-notices")["TopicArn"]
+        sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+
+        def read() -> str:
+            while found := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+                for message in found:
+                    sent.append(message["Body"])
+                    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            return "\n".join(sent)
+
+        return read
 
     def end_agent(self, number: int = signal.SIGKILL) -> None:
         """Killed, unless told otherwise."""

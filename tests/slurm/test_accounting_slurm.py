@@ -17,6 +17,8 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
+from rekindle.protocol.cluster.queue_place import QueueFact
+from tests.slurm.day_of_faults import Day
 from tests.slurm.head import Head, bucket, lines, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
@@ -212,27 +214,34 @@ def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_wait
     assert [(doc := head.doc(name)) and doc.step_exit_code for name in names] == [0, 7]
 
 
-def test_what_a_requeue_and_a_copy_cost(head: Head) -> None:
-    """docs/slurm-costs.md."""
+def test_sacct_tells_what_was_done_for_which_incident_and_whose_a_cancel_was(head: Head) -> None:
+    """docs/slurm-costs.md has a longer day."""
+    day = Day(head)
+    for fault in (Day.node_fault, Day.copy, Day.others):
+        fault(day)
+    rows = [(row["State"].split()[0], row["AdminComment"].partition("did=")[2]) for row in day.rows()]
+    assert rows == [
+        ("REQUEUED", "hold,incident=inc-a"),
+        ("CANCELLED", "cancel,incident=inc-a2"),
+        ("CANCELLED", "cancel,incident=inc-c"),
+        ("CANCELLED", "submit,incident=inc-c"),
+        ("CANCELLED", ""),
+    ]
+
+
+def test_a_copy_has_the_priority_and_the_nice_value_of_its_original_as_far_as_slurm_lets_it(head: Head) -> None:
     lab = head.lab
-    job, _ = begun(head, "exec sleep 600", options=("--qos=low",))
-    name, first = f"slurm.lab.{job}", lab.job(job)["SubmitTime"]
-    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
-    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
-    head.look()
-    answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1")
-    assert answer.outcome is Outcome.DONE, answer
-    until(lambda: lab.job_state(job) == "RUNNING", "its next start", head.look)
-    assert (lab.job(job)["SubmitTime"] > first, lab.job(job)["QOS"]) == (True, "low")
-
-    def rows() -> list[list[str]]:
-        printed = lab.run("sacct", "-D", "-X", "-n", "-P", "-j", str(job), "-o", "state,qos,admincomment").stdout
-        return [line.split("|") for line in printed.splitlines()]
-
-    # slurmdbd 22.05 shows the QOS "Unknown" of a start that ends before it was recorded.
-    until(lambda: [row[0] for row in rows()] == ["REQUEUED", "RUNNING"], "the next start in the accounting")
-    cancel = {"attempt": f"{name}.r1", "slurm_job": job, "incident_id": "inc-2"}
-    assert head.carry_out(Verb.CANCEL, **cancel).outcome is Outcome.DONE
-    until(lambda: len(rows()) == 2 and rows()[1][0].startswith("CANCELLED"), "both starts in the accounting")
-    assert [(state.split()[0], qos) for state, qos, _ in rows()] == [("REQUEUED", "low"), ("CANCELLED", "low")]
-    assert rows()[1][2].endswith("did=cancel,incident=inc-2")
+    submit = ("sbatch", "--parsable", "--hold", "--comment=rekindle", "--nice=30", "--wrap=exec sleep 600")
+    original = int(lab.run(*submit).stdout)
+    name = f"slurm.lab.{original}"
+    until(lambda: (doc := head.doc(name)) is not None and doc.spec is not None, "its spec", head.look)
+    lab.run("scontrol", "update", f"jobid={original}", "nice=40", "qos=high")
+    lab.run("scontrol", "release", str(original))
+    until(lambda: lab.job_state(original) == "RUNNING", "it to run", head.look)
+    more = cancelled(head, original)
+    answer = head.carry_out(Verb.SUBMIT, **more)
+    assert (answer.outcome, answer.slurm_job is not None) == (Outcome.DONE, True), answer
+    shown_ = lab.job(answer.slurm_job or 0)
+    lost = {loss.fact for loss in answer.queue_losses}
+    assert (shown_["Nice"], shown_["QOS"], QueueFact.WAITING_SINCE in lost) == ("40", "high", True)
+    assert not lost & {QueueFact.NICE, QueueFact.QOS}

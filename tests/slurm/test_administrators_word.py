@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import NEEDED, Barred, Outcome, Repair, Signal, Verb
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.slurm_agent.leaving import give_back
 from tests.slurm.head import Head, bucket, script, until
 
@@ -86,18 +88,6 @@ def test_anothers_words_stay_in_the_admin_comment(head: Head) -> None:
     head.lab.run("scontrol", "update", f"jobid={job}", "admincomment=ticket 4711")
     assert head.carry_out(Verb.HOLD, attempt=f"slurm.lab.{job}", slurm_job=job).outcome is Outcome.DONE
     assert head.lab.job(job)["AdminComment"].strip() == "ticket 4711"
-
-
-def test_a_node_that_only_the_job_names_is_not_excluded(head: Head) -> None:
-    """slurmctld takes such a list, and the job waits for ever."""
-    lab = head.lab
-    job = running(head, "--requeue", "--nodelist=n1")
-    name = f"slurm.lab.{job}"
-    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
-    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
-    answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1", exclude=("n1",))
-    assert (answer.outcome, "n1" in answer.detail) == (Outcome.REFUSED, True), answer
-    assert lab.job(job)["Priority"] == "0"
 
 
 def test_only_a_node_that_our_drain_has_emptied_is_marked(head: Head) -> None:
@@ -249,10 +239,75 @@ def test_an_administrators_priority_is_given_again_and_the_time_in_the_queue_beg
     lab.wait(lambda: lab.job_state(blocks) == "RUNNING", "another on its node")
     answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=f"{name}.r1")
     assert answer.outcome is Outcome.DONE, answer
-    shown = lab.job(job)
+    shown, lost = lab.job(job), {loss.fact: (loss.before, loss.now) for loss in answer.queue_losses}
+    head.look()
+    told = head.agent.heartbeat().queue_losses
+    assert lost[QueueFact.WAITING_SINCE][0] != lost[QueueFact.WAITING_SINCE][1]
     if "priority/basic" in lab.run("scontrol", "show", "config").stdout:  # 22.05's default: each start is queued last
-        assert f"its priority was 777 and is {shown['Priority']}" in answer.detail
+        assert lost[QueueFact.PRIORITY] == ("777", shown["Priority"])
+        assert told == (QueueFact.WAITING_SINCE, QueueFact.PRIORITY)
         return
-    assert "its priority is 777 again" in answer.detail
+    assert (set(lost), told) == ({QueueFact.WAITING_SINCE}, ())  # PriorityWeightAge is 0
     assert (shown["Priority"], shown["SubmitTime"] > before) == ("777", True)
     assert "priority=" not in shown["AdminComment"]
+
+
+def test_what_an_administrator_sets_while_we_hold_a_job_stays(head: Head) -> None:
+    lab = head.lab
+
+    def held(*options: str) -> dict[str, Any]:
+        job = running(head, "--requeue", *options)
+        name = f"slurm.lab.{job}"
+        assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+        lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+        return {"attempt": name, "slurm_job": job, "new_attempt": f"{name}.r1"}
+
+    out, later = held(), held()
+    lab.run("scontrol", "update", f"jobid={out['slurm_job']}", "admincomment=norekindle")
+    assert head.carry_out(Verb.REQUEUE, **out).outcome is Outcome.REFUSED
+    until(lambda: lab.job_state(out["slurm_job"]) == "RUNNING", "it to be given back", head.run_once)
+    lab.run("scontrol", "update", f"jobid={later['slurm_job']}", "starttime=now+1day")
+    begins = lab.job(later["slurm_job"])["EligibleTime"]
+    assert head.carry_out(Verb.REQUEUE, **later).outcome is Outcome.DONE
+    assert lab.job(later["slurm_job"])["EligibleTime"] == begins
+
+
+def test_no_words_of_an_administrator_are_taken_for_ours(head: Head) -> None:
+    for reason in ("rekindle: do not touch, bob", "rekindle:inc-1 until Monday", "no rekindle:inc-1"):
+        head.lab.run("scontrol", "update", "nodename=n2", "state=drain", f"reason={reason}")
+        for verb in (Verb.RESUME, Verb.MARK, Verb.REBOOT):
+            answer = head.carry_out(verb, node="n2", repair=Repair.REPLACE, incident_id="inc-1")
+            assert answer.outcome is Outcome.REFUSED, answer
+        assert f"Reason={reason}" in shown_node(head)
+
+
+def test_a_reservation_for_maintenance_counts_from_its_first_moment(head: Head) -> None:
+    """slurmctld shows it in the node's state some seconds later."""
+    lab = head.lab
+    first = head.carry_out(Verb.DRAIN, node="n1", incident_id="inc-1")
+    for node, flags, starts in (("n1", "maint,flex", "now"), ("n2", "maint,overlap", "now"), ("n2", "flex", "now+600")):
+        reservation = ("users=root", f"nodes={node}", f"flags={flags}", f"starttime={starts}", "duration=10")
+        lab.run("scontrol", "create", "reservation", *reservation)
+    drained = head.carry_out(Verb.DRAIN, node="n2", incident_id="inc-1")
+    assert (first.outcome, drained.outcome, "DRAIN" in shown_node(head)) == (Outcome.DONE, Outcome.ALREADY, False)
+    for verb in (Verb.MARK, Verb.REBOOT):
+        answer = head.carry_out(verb, node="n1", repair=Repair.REPLACE, incident_id="inc-1")
+        assert answer.outcome is Outcome.REFUSED, answer
+    assert head.carry_out(Verb.RESUME, node="n1", incident_id="inc-1").outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("options", [("--constraint=big",), ("-n2", "-N2"), ("-n2", "-N2", "--nodelist=n[1-2]")])
+def test_a_job_that_could_never_start_without_a_node_is_not_requeued_without_it(
+    head: Head, options: tuple[str, ...]
+) -> None:
+    lab = head.lab
+    lab.run("scontrol", "update", "nodename=n1", "availablefeatures=big", "activefeatures=big")
+    job = running(head, "--requeue", *options)
+    name = f"slurm.lab.{job}"
+    assert head.carry_out(Verb.HOLD, attempt=name, slurm_job=job).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "PENDING", "our hold")
+    about = {"attempt": name, "slurm_job": job, "new_attempt": f"{name}.r1"}
+    refused = head.carry_out(Verb.REQUEUE, **about, exclude=("n1",))
+    assert (refused.outcome, lab.job(job)["ExcNodeList"]) == (Outcome.REFUSED, "(null)"), refused
+    assert head.carry_out(Verb.REQUEUE, **about).outcome is Outcome.DONE
+    lab.wait(lambda: lab.job_state(job) == "RUNNING", "its next start")

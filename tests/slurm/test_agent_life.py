@@ -29,6 +29,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Barred, Order, OrderResult, Outcome, Verb
 from tests.slurm import head_node
+from tests.slurm.head import until
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"
@@ -296,6 +297,22 @@ def test_an_upgrade_and_a_rollback_in_the_middle_of_orders_do_nothing_twice_and_
     shown = lab.run("scontrol", "-o", "show", "node", node).stdout
     assert "bob: bad fan" in shown, (resumed, shown)
     assert lab.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%A").stdout.split() == [str(copy)]
+
+    # Stopped while slurmctld hangs: it tells that it knows nothing. Then what is held is given back.
+    ours, give_back = lab.nodes[2], ("stop", "--here", "--give-back")
+    site.order("drain-2", Verb.DRAIN, node=ours, incident_id="inc-2")
+    slurmctld = int((lab.folder / "run/slurmctld.pid").read_text())
+    os.kill(slurmctld, signal.SIGSTOP)
+    try:
+        said(site.agent(*give_back), 1, "the agent is stopped", "Slurm", "not all was given back")
+    finally:
+        os.kill(slurmctld, signal.SIGCONT)
+    until(lambda: f"would    resume node {ours}" in site.agent(*give_back, "--dry-run").stdout, "Slurm to answer")
+    assert "inc-2" in lab.run("scontrol", "-o", "show", "node", ours).stdout
+    until(lambda: site.agent(*give_back).returncode == 0, "all to be given back")
+    assert "inc-2" not in lab.run("scontrol", "-o", "show", "node", ours).stdout
+    assert "bob: bad fan" in lab.run("scontrol", "-o", "show", "node", node).stdout
+    assert lab.job(copy).get("Priority") != "0"
 
 
 def test_a_session_that_breaks_off_is_unknown_and_one_that_never_began_is_told(site: Site) -> None:

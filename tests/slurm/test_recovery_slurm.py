@@ -15,7 +15,7 @@ import pytest
 
 from localcloud.slurm.processes import is_alive, is_stopped
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
-from rekindle.protocol.cluster.orders import Outcome, Verb
+from rekindle.protocol.cluster.orders import Barred, Outcome, Verb
 from tests.slurm.stage import CLUSTER, Stage, raised
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthorizer")]
@@ -250,3 +250,24 @@ def test_a_job_that_would_come_back_as_another_one_is_not_started_and_the_differ
         assert "Nice was '0'" in " ".join(line.text for line in stage.service.look.store.timeline(told[0].incident_id))
         assert len(stage.starts()) == 1
         assert [record.state for record in stage.lab.records() if record.job != stage.job] == ["CANCELLED"]
+
+
+def test_what_the_head_nodes_file_bars_is_told_to_people_and_not_done(tmp_path: Path) -> None:
+    with raised(tmp_path) as stage:
+        stage.wait_protected()
+        sent = stage.notices()
+        stage.allow("[deny]\nverbs = requeue\nusers = root\n")
+        stage.say("crash-1")
+        told = stage.wait(
+            lambda: [incident for incident in stage.incidents() if incident.phase == "handed_over"],
+            "a person to be told",
+        )
+        answers = [answer for answer in stage.answers().values() if answer.verb in STARTS]
+        assert {(answer.outcome, answer.barred) for answer in answers} == {(Outcome.REFUSED, Barred.NOT_ALLOWED_HERE)}
+        timeline = stage.service.look.store.timeline(told[0].incident_id)
+        signals = [signal for line in timeline for signal in line.facts.get("signals", ())]
+        assert Barred.NOT_ALLOWED_HERE in [signal.get("barred") for signal in signals]
+        assert "users = root is denied here" in timeline[-1].text
+        stage.wait(lambda: "users = root is denied here" in sent(), "the notice")
+        assert [record.state for record in stage.lab.records(stage.job)] == ["FAILED"]
+        assert len(stage.starts()) == 1

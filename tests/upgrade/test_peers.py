@@ -57,7 +57,7 @@ NEW = "new_in_a_later_version"
 # Members of 0.1's documents that are younger than the others, and that an older version would not have written.
 YOUNGER = {"judged_step", "links", "hears", "epoch", "host", "standbys", "serial", "gpus", "booted_at", "instance_id"}
 YOUNGER |= {"sibling", "is_held_by_user", "step_exit_code", "step_exit_signal", "died_of", "places", "ending_since"}
-YOUNGER |= {"barred", "hashes", "script_path"}
+YOUNGER |= {"barred", "hashes", "script_path", "queue_losses"}
 
 
 def newer(value: Any) -> Any:

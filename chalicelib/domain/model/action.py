@@ -14,6 +14,7 @@ from chalicelib.domain.model.known import Maybe
 from chalicelib.domain.model.node_actions import ActionBase, NodeAction
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.model.urgency import Severity as Severity
+from rekindle.protocol.cluster.queue_place import QueueLoss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +210,14 @@ class Done(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult(Record):
-    """What one Action answered; read by the next observation. `attempt` names the sibling that lives (SIBLING)."""
+    """What one Action answered; read by the next observation. `attempt` names the sibling that lives (SIBLING).
+    `queue_losses`: of a new start, in the platform's queue."""
 
     action: str
     done: Done
     detail: str = ""
     attempt: str = ""
+    queue_losses: tuple[QueueLoss, ...] = ()
 
 
 def action_name(action: Action) -> str:

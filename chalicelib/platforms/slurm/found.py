@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from chalicelib.domain.model.instances import JobSize
@@ -10,12 +11,13 @@ from chalicelib.platforms.slurm.platform import SLURM
 from chalicelib.ports.platforms import DiscoveredJob
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
+from rekindle.protocol.cluster.queue_place import QueueFact, will_lose_text
 from rekindle.protocol.wire import MailboxError, Place
 
 _NOT_KEPT: Final = "it cannot be submitted again faithfully: "
 
 
-def found_of(doc: AttemptDoc, *, bucket: str) -> DiscoveredJob:
+def found_of(doc: AttemptDoc, *, bucket: str, queue_losses: Sequence[QueueFact] = ()) -> DiscoveredJob:
     """The first start of a submission names its Job, unless the job's comment names another of the same cluster.
 
     The agent lets a comment name Jobs of its own user only. A head node that says otherwise must not reach beyond its
@@ -36,7 +38,7 @@ def found_of(doc: AttemptDoc, *, bucket: str) -> DiscoveredJob:
         platform=SLURM.name,
         cluster=parts.cluster,
         title="".join(char if char.isprintable() else " " for char in doc.name),  # for terminals and mails
-        limits=limits_of(doc, bucket=bucket),
+        limits=limits_of(doc, bucket=bucket, queue_losses=queue_losses),
         number=1 + parts.restart,
         user=doc.user,
         size=size_of(doc),
@@ -66,7 +68,7 @@ def _is_cluster_state(place: Place, bucket: str) -> bool:
     return place.bucket == bucket and f"{place.path}/".startswith("clusters/")
 
 
-def limits_of(doc: AttemptDoc, *, bucket: str) -> tuple[str, ...]:
+def limits_of(doc: AttemptDoc, *, bucket: str, queue_losses: Sequence[QueueFact] = ()) -> tuple[str, ...]:
     """What cannot be done for this job, one sentence each. Notified when it is registered, not when it is too late."""
     limits = [f"{_NOT_KEPT}{why}" for why in doc.cannot_resubmit]
     if not doc.is_requeueable:
@@ -81,6 +83,8 @@ def limits_of(doc: AttemptDoc, *, bucket: str) -> tuple[str, ...]:
     mailbox = _place(doc.mailbox)
     if mailbox is not None and _is_cluster_state(mailbox, bucket):
         limits.append(f"its mailbox is passed over: {doc.mailbox[:80]!r} is the cluster state, where no run's may lie")
+    if queue_losses:
+        limits.append(will_lose_text(queue_losses))
     return tuple(limit[:300] for limit in limits[:20])
 
 

@@ -158,7 +158,11 @@ class SlurmScheduler:
 
     def find(self, attempt: str) -> DiscoveredJob | None:
         doc = self._head_nodes.attempt(attempt)
-        return None if doc is None else found_of(doc, bucket=self._bucket)
+        if doc is None:
+            return None
+        agent = self._head_nodes.agent(doc.cluster)
+        losses = agent.value.queue_losses if isinstance(agent, Known) else ()
+        return found_of(doc, bucket=self._bucket, queue_losses=losses)
 
     # ---- stopping --------------------------------------------------------------------------------------------------
 
@@ -235,7 +239,9 @@ class SlurmScheduler:
             if there.state is SlurmState.PENDING:  # a person has released it: it still must be told where to resume
                 order = self._attempt_order(action, there, job, incident_id)
                 self._mailbox.plan(job, action.name, order, now=self._clock.now())
-            return _result("ResubmitJob", Done.ALREADY, f"{action.name} is {there.state}")
+            _, answer = self._newest(there.cluster, _stem("start", action.name))
+            result = _result("ResubmitJob", Done.ALREADY, f"{action.name} is {there.state}")
+            return dataclasses.replace(result, queue_losses=answer.queue_losses if answer is not None else ())
         old = self._head_nodes.attempt(action.clone_of)
         if old is None:
             return _result("ResubmitJob", Done.REFUSED, f"the agent knows nothing of {action.clone_of} any more")
@@ -332,7 +338,8 @@ class SlurmScheduler:
             return ActionResult(action=action, done=Done.SIBLING, detail=detail, attempt=answer.sibling.attempt or "")
         job = f" (Slurm job {answer.slurm_job})" if answer.slurm_job else ""
         done = Done.HELD if answer.is_held_by_user else _DONE[answer.outcome]
-        return _result(action, done, f"{answer.verb}{job}: {answer.detail or answer.outcome}")
+        result = _result(action, done, f"{answer.verb}{job}: {answer.detail or answer.outcome}")
+        return dataclasses.replace(result, queue_losses=answer.queue_losses)
 
 
 def _came_to_nothing(order: Order, answer: OrderResult) -> bool:

@@ -63,7 +63,8 @@ def entry_of(decision: Decision, seen: Observation) -> TimelineEntry:
 
 
 def _signal_fact(signal: Signal) -> dict[str, Any]:
-    return {
+    answered = {name: signal.evidence[name] for name in ("barred", "queue_losses") if signal.evidence.get(name)}
+    return answered | {
         "kind": signal.kind.value,
         "source": signal.source.value,
         "at": signal.occurred_at.isoformat(),

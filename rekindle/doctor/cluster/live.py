@@ -13,6 +13,7 @@ from rekindle.doctor.base.findings import Finding, counted, error, listed, quote
 from rekindle.doctor.base.subject import Subject
 from rekindle.protocol.cluster.documents import SILENT_AFTER, AgentDoc, NodesDoc
 from rekindle.protocol.cluster.node_states import NodeStanding, StateMeaning, standing_of, that_say, words_of
+from rekindle.protocol.cluster.queue_place import will_lose_text
 
 _BROKEN: Final = ("Failed", "RollingBack", "Deleting")
 _BROKEN_GROUP: Final = ("Failed", "Degraded", "Deleting")
@@ -160,6 +161,17 @@ def agent_heartbeat(label: str, agent: Found[AgentDoc], now: datetime) -> Iterat
             yield unknown(label, f"the agent's heartbeat was not looked at: {why}")
         case AgentDoc() as doc:
             yield from _heartbeat(label, doc, now)
+            yield from _queue_losses(label, doc)
+
+
+@check("agent-queue-losses", Area.LIVE, "docs/slurm-costs.md")
+def _queue_losses(label: str, doc: AgentDoc) -> Iterator[Finding]:
+    """A job that is started again keeps its place in Slurm's queue.
+
+    A job that was submitted meanwhile may take its nodes.
+    """
+    if doc.queue_losses:
+        yield warning(label, will_lose_text(doc.queue_losses))
 
 
 @check("agent-queue", Area.LIVE, OURS)

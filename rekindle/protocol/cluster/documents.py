@@ -16,6 +16,7 @@ from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Count, Identity, Items, Required, Sparse, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
 from rekindle.protocol.run_places import RunPlaces
@@ -258,6 +259,7 @@ class AgentDoc(Message):
     host: HostName = ""
     epoch: Count = 0  # the lease's, which counts its holders; 0: of a version without a lease
     standbys: Annotated[tuple[Annotated[str, Text(128)], ...], Items()] = ()  # ids of the agents that stand by
+    queue_losses: Annotated[tuple[QueueFact, ...], Items()] = ()  # what a new start loses in this cluster's queue
 
 
 # ---- checkpoints on a shared path ------------------------------------------------------------------------------------

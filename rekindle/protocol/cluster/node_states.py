@@ -221,7 +221,7 @@ _LOST_HARDWARE: Final = (
 _WRITERS: Final = (
     (re.compile(_OWN), Writer.SLURM),
     (re.compile(_LOST_HARDWARE), Writer.HARDWARE),
-    (re.compile(re.escape(REASON_PREFIX) + ".*"), Writer.US),
+    (re.compile(re.escape(REASON_PREFIX) + r"[A-Za-z0-9._-]{1,128}"), Writer.US),  # an id: see `wire.check_id`
     (re.compile(re.escape(ACTION) + ".*"), Writer.HYPERPOD),
 )
 

@@ -15,6 +15,7 @@ from typing import Annotated, Final
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Identity, Items, Sha256, Text, Whole, Words
 from rekindle.protocol.cluster.names import AttemptName, ClusterName
+from rekindle.protocol.cluster.queue_place import QueueFact, QueueLoss
 from rekindle.protocol.codec import Document
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import MailboxError, check_id
@@ -186,7 +187,8 @@ class OrderResult(Message):
     """What became of an order. `slurm_job` is the id of the job it started; `detail` is for people.
 
     `sibling`: REFUSED, because another start of the run lives or will run by itself. `is_held_by_user`: REFUSED,
-    because the job waits held, and not by us. `barred`: REFUSED, by the head node's own file.
+    because the job waits held, and not by us. `barred`: REFUSED, by the head node's own file. `queue_losses`: what the
+    start that was made has lost.
     """
 
     token: Identity
@@ -202,6 +204,7 @@ class OrderResult(Message):
     sibling: Sibling | None = None
     is_held_by_user: bool = False
     barred: Barred | None = None
+    queue_losses: Annotated[tuple[QueueLoss, ...], Items(len(QueueFact))] = ()
 
 
 def token_of(*parts: str) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 from rekindle.compat import StrEnum
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts
 from rekindle.protocol.cluster.orders import Barred, Order, Repair, Sibling, Signal, Verb
+from rekindle.protocol.cluster.queue_place import QueueFact, QueueLoss
 
 
 class SlurmError(Exception):
@@ -79,6 +80,16 @@ class Size:
 
     low: int
     fixed: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePlace:
+    """Where a job stands in the queue. `priority` None: it is held, or that is not known."""
+
+    waiting_since: datetime | None = None
+    priority: int | None = None
+    nice: int | None = None
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +213,12 @@ class Slurm(Protocol):
         """scancel of a copy of ours that waits and has never run; of no other job."""
         ...
 
-    def restore_priority(self, slurm_job: int) -> str:
-        """Give a job that was let go the priority again that an administrator had given it; a clause for people."""
+    def queue_place(self, slurm_job: int) -> QueuePlace:
+        """Of a job that waits held because of us: with the priority that it had before."""
+        ...
+
+    def restore_place(self, slurm_job: int, before: QueuePlace) -> tuple[QueueLoss, ...]:
+        """Give a start as much of its place again as Slurm lets an operator give; what it has lost."""
         ...
 
     def start_now(self, slurm_job: int) -> None:
@@ -214,9 +229,9 @@ class Slurm(Protocol):
         """scontrol update excnodelist: of a pending job; none lifts it. Names that are nodes no more are left out."""
         ...
 
-    def named_nodes(self, slurm_job: int) -> frozenset[str]:
-        """The nodes that its user asked for by name. slurmctld takes a list that excludes one, and the job waits for
-        ever (BadConstraints)."""
+    def needs_one_of(self, slurm_job: int, nodes: Collection[str]) -> str:
+        """Why a pending job could never start without those nodes; "" where nothing says so. slurmctld takes such a
+        list, and the job waits for ever (BadConstraints)."""
         ...
 
     def size(self, slurm_job: int) -> Size:
@@ -314,6 +329,7 @@ class Watcher(Protocol):
     """Reads Slurm and says what changed."""
 
     slurm_version: str  # "" until it was read
+    queue_losses: tuple[QueueFact, ...]  # what a new start loses here; none until it was read
     cluster_arn: str  # "" off HyperPod
 
     def read(self, now: datetime) -> Reading:

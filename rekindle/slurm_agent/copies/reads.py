@@ -27,7 +27,7 @@ from rekindle.slurm_agent.reading.jobs import (
     parse_steps,
     parse_why_waiting,
 )
-from rekindle.slurm_agent.reading.nodes import Node, Settings, parse_nodes, parse_settings
+from rekindle.slurm_agent.reading.nodes import Node, Settings, in_maintenance, parse_nodes, parse_settings
 from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, TooMuch, Unreadable
 
 SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
@@ -129,12 +129,14 @@ class CopyReads:
         return parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node"]))
 
     def node(self, name: str) -> Node | None:
-        """None: no such node."""
+        """None: no such node. One in a maintenance reservation that has begun is in maintenance, whatever it shows:
+        slurmctld sets the node's state up to some seconds later."""
         try:
             found = parse_nodes(self._ask(["scontrol", "--all", "-o", "show", "node", check_node(name)], limit=1 << 20))
         except UnknownNode:
             return None
-        return next((node for node in found if node.name == name), None)
+        reserved = self._ask(["scontrol", "--all", "-o", "show", "reservation"], limit=4 << 20)
+        return next((in_maintenance(node, reserved) for node in found if node.name == name), None)
 
     def settings(self) -> Settings:
         """Of slurmctld."""

@@ -11,6 +11,7 @@ from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import OwnActions, Slurm, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
+from rekindle.slurm_agent.orders.signal_verbs import signal, stacks
 from rekindle.slurm_agent.orders.size_verbs import shrink
 from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, Specs, done
 from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spaced_reason
@@ -50,7 +51,7 @@ class OrderDispatcher:
     def carry_out(self, order_try: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
         match order_try.order.verb:
             case Verb.SIGNAL:
-                return self._jobs.signal(order_try)
+                return signal(self._slurm, order_try)
             case Verb.CANCEL:
                 return self._jobs.cancel(order_try)
             case Verb.HOLD:
@@ -72,7 +73,7 @@ class OrderDispatcher:
             case Verb.REBOOT:
                 return self._nodes.reboot(order_try)
             case Verb.STACKS:
-                return self._jobs.stacks(order_try)
+                return stacks(self._slurm, order_try)
             case Verb.READ:
                 return self._read(order_try)
         assert_never(order_try.order.verb)

@@ -283,6 +283,7 @@ class OrderExecutor:
             sibling=result.sibling,
             is_held_by_user=result.is_held_by_user,
             barred=result.barred,
+            queue_losses=result.queue_losses,
         )
 
 

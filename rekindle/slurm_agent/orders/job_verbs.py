@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -12,6 +13,7 @@ from rekindle.protocol.cluster.orders import Order, Outcome, RunTie, Standing, V
 from rekindle.slurm_agent.base.ports import (
     NotProtected,
     OwnActions,
+    QueuePlace,
     Repointed,
     Slurm,
     SlurmError,
@@ -32,6 +34,7 @@ from rekindle.slurm_agent.orders.verbs import (
     present,
     refused,
     stale,
+    started,
 )
 from rekindle.slurm_agent.reading.jobs import HELD_BY_SLURM, spaced_reason
 
@@ -48,46 +51,6 @@ class JobVerbs:
         self._slurm = slurm
         self._specs = specs
         self._own_actions = own_actions
-
-    def signal(self, order_try: OrderTry) -> Result:
-        """Refused rather than sent where it would be lost, or would kill what does not catch it."""
-        order = order_try.order
-        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-        if order_try.was_begun:
-            return Result(
-                outcome=Outcome.FAILED,
-                detail="it is not known whether the signal was sent; a second one could end the run",
-            )
-        doc = self._listening(order, "a signal now would be lost")
-        if isinstance(doc, Result):
-            return doc
-        if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
-            return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
-        if self._slurm.steps(doc.slurm_job) == 0:
-            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-        order_try.begin()
-        self._slurm.signal(doc.slurm_job, order.signal)
-        return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
-
-    def stacks(self, order_try: OrderTry) -> Result:
-        """The service orders it only after the run's own heartbeat declared a handler: without one the signal kills.
-
-        Twice is as good as once.
-        """
-        order = order_try.order
-        assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-        doc = self._listening(order, "no process would receive a signal")
-        if isinstance(doc, Result):
-            return doc
-        if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
-            return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
-        if self._slurm.steps(doc.slurm_job) == 0:
-            return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-        order_try.begin()
-        self._slurm.signal_steps(doc.slurm_job, order.signal)
-        return done(
-            f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports"
-        )
 
     def cancel(self, order_try: OrderTry) -> Result:
         found = present(self._slurm, order_try.order)
@@ -164,14 +127,17 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} has not ended, it is {doc.state}: stop it first")
         if (other := self._other_lives(order, doc.slurm_job)) is not None:
             return other
+        before = self._slurm.queue_place(doc.slurm_job)
         order_try.begin()
         self._slurm.note(doc.slurm_job, order, Verb.HOLD)
         self._slurm.requeue_hold(doc.slurm_job)  # held, so that it cannot start before its nodes are excluded
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
             raise OrderNotReady(f"job {doc.slurm_job} was put back into the queue and is not there yet")
-        note = f"{self._wait_again(order, doc.slurm_job)}{self._start(again, order)}"
-        return done(f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{note}")
+        note = self._wait_again(order, doc.slurm_job)
+        return self._start(
+            again, order_try, before, f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{note}"
+        )
 
     def submit(self, order_try: OrderTry) -> Result:
         order = order_try.order
@@ -199,12 +165,29 @@ class JobVerbs:
         order_try.begin()
         slurm_job = self._slurm.submit(spec, order)
         self._slurm.note(slurm_job, order, Verb.HOLD)
-        if (taken_back := self._unlike(order_try, slurm_job, spec) or self._let_copy_go(slurm_job)) is not None:
+        if (taken_back := self._unlike(order_try, slurm_job, spec)) is not None:
             return taken_back
+        before = self._place_of_original(order)
+        if before is not None:  # what a held job can be given
+            self._slurm.restore_place(slurm_job, before)
+        if (taken_back := self._let_copy_go(slurm_job)) is not None:
+            return taken_back
+        losses = self._slurm.restore_place(slurm_job, before) if before is not None else ()
         self._slurm.note(slurm_job, order)
         others = self._slurm.other_secrets(slurm_job, spec, order)
         note = f"{_secrets_word(others)}{self._repoint(order, slurm_job)}"
-        return done(f"job {slurm_job} was submitted{note}", slurm_job)
+        return started(f"job {slurm_job} was submitted{note}", losses, slurm_job)
+
+    def _place_of_original(self, order: Order) -> QueuePlace | None:
+        """None where slurmctld does not know it any more."""
+        if order.slurm_job is None or order.attempt is None:
+            return None
+        try:
+            found = present(self._slurm, order)
+            is_there = isinstance(found, OrderedJob) and found.doc is not None
+            return self._slurm.queue_place(order.slurm_job) if is_there else None
+        except (UnknownJob, NotProtected, OrderNotReady):
+            return None
 
     def _found(self, order_try: OrderTry, copy: AttemptDoc) -> Result:
         """The submission is there. One that never ran was perhaps not compared yet, or was cancelled for a difference:
@@ -268,28 +251,11 @@ class JobVerbs:
             return refused(f"job {doc.slurm_job} is {doc.state}: only a pending job's nodes can be excluded")
         if set(doc.exclude) == set(order.exclude):
             return order_try.there(f"job {doc.slurm_job} has just this list")
-        self._check_named(doc.slurm_job, order.exclude)
         order_try.begin()
-        self._slurm.exclude(doc.slurm_job, order.exclude)
+        self._exclude(doc.slurm_job, order.exclude)
         return done(f"job {doc.slurm_job} gets none of {len(order.exclude)} nodes" if order.exclude else "lifted")
 
     # ---- parts
-
-    def _listening(self, order: Order, otherwise: str) -> AttemptDoc | Result:
-        """The running job that a signal is for; a refusal where it would be lost, or kill what does not catch it."""
-        found = present(self._slurm, order)
-        if isinstance(found, Result):
-            return found
-        doc = found.doc
-        if doc is None:
-            return refused(f"slurmctld does not know job {order.slurm_job}")
-        if found.lead or doc.state in ENDED:
-            return stale(order, doc)
-        if doc.state is not SlurmState.RUNNING:
-            return refused(f"job {doc.slurm_job} is {doc.state}: {otherwise}")
-        if doc.is_ready is False:
-            return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
-        return doc
 
     def _let_go(self, order_try: OrderTry, doc: AttemptDoc) -> Result:
         """The new start is in the queue, or further."""
@@ -304,9 +270,10 @@ class JobVerbs:
             return _left_held(doc, who)
         if doc.held and (other := self._other_lives(order_try.order, doc.slurm_job)) is not None:
             return other
+        old, before = self._slurm.start(order_try.order.attempt or ""), self._slurm.queue_place(doc.slurm_job)
+        before = replace(before, waiting_since=old.submitted_at if old is not None else None)
         order_try.begin()
-        size = self._start(doc, order_try.order)
-        return done(f"job {doc.slurm_job} was released as {doc.attempt}{size}")
+        return self._start(doc, order_try, before, f"job {doc.slurm_job} was released as {doc.attempt}")
 
     def _other_lives(self, order: Order, *ours: int) -> Result | None:
         """The user has submitted the run in the moments since this was ordered: nothing is started beside it. The
@@ -341,27 +308,29 @@ class JobVerbs:
         is_ours = old is not None and old.attempt != doc.attempt and EndedBy.AGENT in (old.ended_by, old.requeued_by)
         return "" if is_ours else "its user"
 
-    def _start(self, doc: AttemptDoc, order: Order) -> str:
-        """Exclude more nodes (its user's own stay excluded), then release, then have it start at once."""
-        exclude = order.exclude
-        if not set(exclude) <= set(doc.exclude):
+    def _start(self, doc: AttemptDoc, order_try: OrderTry, before: QueuePlace, what: str) -> Result:
+        """Exclude more nodes (its user's own stay excluded), then release, then have it start at once. What others have
+        changed of a job that is not held by us any more stays so."""
+        order = order_try.order
+        if not set(order.exclude) <= set(doc.exclude):
             try:
-                self._check_named(doc.slurm_job, exclude)
-                self._slurm.exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *exclude)))
+                self._exclude(doc.slurm_job, dict.fromkeys((*doc.exclude, *order.exclude)))
             except SlurmRefused as err:
                 held = "; it is left held" if doc.held else ""
                 raise SlurmRefused(f"job {doc.slurm_job} cannot do without those nodes: {err}{held}") from err
         size = restore_size(self._slurm, order, doc)
         if doc.held:
             self._slurm.release(doc.slurm_job)
-        priority = self._slurm.restore_priority(doc.slurm_job)
+        is_ours = doc.held or order_try.was_begun
+        losses = self._slurm.restore_place(doc.slurm_job, before) if is_ours else ()
         self._slurm.note(doc.slurm_job, order)
         self._at_once(doc.slurm_job)
-        return f"{size}{priority}"
+        return started(f"{what}{size}", losses)
 
-    def _check_named(self, slurm_job: int, exclude: Sequence[str]) -> None:
-        if both := sorted(self._slurm.named_nodes(slurm_job) & set(exclude)):
-            raise SlurmRefused(f"it was submitted for node {both[0]}")
+    def _exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
+        if why := self._slurm.needs_one_of(slurm_job, nodes):
+            raise SlurmRefused(why)
+        self._slurm.exclude(slurm_job, nodes)
 
     def _at_once(self, slurm_job: int) -> None:
         """Without this it starts some seconds later (cred_expire), which is no reason to fail."""

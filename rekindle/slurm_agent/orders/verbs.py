@@ -31,6 +31,7 @@ from typing import Final, Protocol
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Barred, Order, Outcome, Sibling
+from rekindle.protocol.cluster.queue_place import QueueLoss, losses_text
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import Slurm
 
@@ -52,6 +53,7 @@ class Result:
     sibling: Sibling | None = None
     is_held_by_user: bool = False
     barred: Barred | None = None
+    queue_losses: tuple[QueueLoss, ...] = ()
 
 
 class OrderNotReady(Exception):
@@ -102,6 +104,13 @@ class Specs(Protocol):
 
 def done(detail: str, slurm_job: int | None = None) -> Result:
     return Result(outcome=Outcome.DONE, detail=detail, slurm_job=slurm_job)
+
+
+def started(detail: str, losses: tuple[QueueLoss, ...], slurm_job: int | None = None) -> Result:
+    """A new start was made, with what it has lost in the queue."""
+    words = losses_text(losses)
+    whole = f"{detail}; {words}" if words else detail
+    return Result(outcome=Outcome.DONE, detail=whole, slurm_job=slurm_job, queue_losses=losses)
 
 
 def refused(detail: str) -> Result:

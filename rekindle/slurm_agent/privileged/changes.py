@@ -25,7 +25,7 @@ class ChangeKind(StrEnum):
     RELEASE = "release"
     NOTE = "note"
     START = "start"
-    PRIORITY = "priority"
+    PLACE = "place"  # in the queue: priority, nice, or QOS
     EXCLUDE = "exclude"
     RESIZE = "resize"
     WAIT_FOR = "wait_for"
@@ -45,7 +45,7 @@ VERBS: Final[Mapping[ChangeKind, frozenset[Verb]]] = {
     ChangeKind.RELEASE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
     ChangeKind.NOTE: frozenset({Verb.CANCEL, Verb.HOLD, Verb.REQUEUE, Verb.SUBMIT}),
     ChangeKind.START: frozenset({Verb.REQUEUE}),
-    ChangeKind.PRIORITY: frozenset({Verb.REQUEUE}),
+    ChangeKind.PLACE: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
     ChangeKind.EXCLUDE: frozenset({Verb.EXCLUDE, Verb.REQUEUE}),
     ChangeKind.RESIZE: frozenset({Verb.SHRINK, Verb.REQUEUE}),
     ChangeKind.WAIT_FOR: frozenset({Verb.REQUEUE, Verb.SUBMIT}),
@@ -84,6 +84,8 @@ class Change(Document):
     after_s: Annotated[int, Whole(0, 60)] = 0
     repair: Repair | None = None
     priority: Annotated[int, Whole(1, MAX_PRIORITY)] | None = None
+    nice: Annotated[int, Whole(-MAX_PRIORITY, MAX_PRIORITY)] | None = None
+    qos: Annotated[str, Text(255, pattern=r"[\w.+-]*", problem="is no name of a QOS")] = ""
     for_job: SlurmJobId | None = None
     of_others: bool = False
 
@@ -92,13 +94,14 @@ class Change(Document):
         for name in NEEDED.get(self.kind, ("job",)):
             if getattr(self, name) in (None, ""):
                 raise MailboxError(name, f"is needed for {self.kind}")
+        if self.kind is ChangeKind.PLACE and self.priority is None and self.nice is None and not self.qos:
+            raise MailboxError("priority", "or nice or qos is needed")
 
 
 NEEDED: Final[Mapping[ChangeKind, tuple[str, ...]]] = {
     ChangeKind.SIGNAL: ("job", "signal"),
     ChangeKind.NOTE: ("job", "text"),
     ChangeKind.RESIZE: ("job", "low", "high"),
-    ChangeKind.PRIORITY: ("job", "priority"),
     ChangeKind.WAIT_FOR: ("job", "text", "for_job"),
     ChangeKind.DRAIN: ("node", "text"),
     ChangeKind.RESUME: ("node",),
@@ -135,8 +138,9 @@ def _values(change: Change) -> list[str]:
             return [f"admincomment={change.text}"]
         case ChangeKind.START:
             return [f"starttime=now{f'+{change.after_s}' if change.after_s else ''}"]
-        case ChangeKind.PRIORITY:
-            return [f"priority={change.priority}"]
+        case ChangeKind.PLACE:
+            given = (("priority", change.priority), ("nice", change.nice), ("qos", change.qos or None))
+            return [f"{name}={value}" for name, value in given if value is not None]
         case ChangeKind.EXCLUDE:
             return [f"excnodelist={','.join(change.nodes)}"]
         case ChangeKind.RESIZE:

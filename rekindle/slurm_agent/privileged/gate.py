@@ -3,11 +3,26 @@ caps, and by what Slurm shows of the job or node at this moment, for every calle
 
 from __future__ import annotations
 
+import functools
+import os
+import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, TypeVar
 
-from rekindle.protocol.cluster.node_states import StateMeaning, held_by, is_ours, meanings_of, words_of
+from rekindle.protocol.cluster.node_states import (
+    NodeStanding,
+    StateMeaning,
+    Writer,
+    held_by,
+    is_ours,
+    meanings_of,
+    parts_of,
+    standing_of,
+    words_of,
+    writer_of,
+)
 from rekindle.protocol.cluster.orders import Barred, Order, Verb
 from rekindle.slurm_agent.base.ports import BarredHere, SlurmRefused, UnknownJob, UnknownNode
 from rekindle.slurm_agent.copies.reads import CopyReads
@@ -23,6 +38,8 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.way_out import OUT, says_out
 
 _T = TypeVar("_T")
+# Until a requeued job is eligible: cred_expire and a second more. Source: slurm job_mgr.c; slurm.conf(5), AuthInfo.
+REQUEUE_WAITS: Final = timedelta(seconds=130)
 _ORDERED: Final[Mapping[Verb, Counted]] = {
     Verb.DRAIN: Counted.DRAINED,
     Verb.REBOOT: Counted.REBOOTED,
@@ -39,6 +56,7 @@ class Subject:
     job: Job
     about: Mapping[Kind, str]
     is_out: bool
+    begins_later: bool  # than a requeue alone makes it wait
 
 
 class Gate:
@@ -98,7 +116,7 @@ class Gate:
             if subject is None:
                 raise UnknownJob(f"slurmctld does not know job {change.job}")
             key = subject.job.step_key if subject.job.is_array_task and not subject.job.is_lump else str(change.job)
-            about = subject.about
+            about = {**subject.about, Kind.QOS: change.qos} if change.qos else subject.about
             gives_back = self._gives_back(change, subject.job)
             self._check_job(change, subject, gives_back=gives_back)
             if change.kind is ChangeKind.REQUEUE_HELD:
@@ -195,12 +213,16 @@ class Gate:
             Kind.POLICIES: asked.policy if asked is not None else policy,
         }
         is_out = says_out(shown) or job.comment.strip().strip("\"'").split(",")[0].strip() == OUT
-        return Subject(job=job, about=about, is_out=is_out)
+        begins, submitted = text.moment(shown.get("EligibleTime")), text.moment(shown.get("SubmitTime"))
+        begins_later = begins is not None and submitted is not None and begins - submitted > REQUEUE_WAITS
+        return Subject(job=job, about=about, is_out=is_out, begins_later=begins_later)
 
     def _check_job(self, change: Change, subject: Subject, *, gives_back: bool) -> None:
         number = subject.job.job
         if subject.is_out and not gives_back and change.kind is not ChangeKind.RELEASE:
             raise SlurmRefused(f"job {number} was taken out of Rekindle's protection")
+        if change.kind is ChangeKind.START and subject.begins_later:
+            raise SlurmRefused(f"job {number} was given a time to begin at")
         is_held_release = change.kind is ChangeKind.RELEASE and subject.job.is_held
         if is_held_release and self._reads.why_waiting(number) == HELD_BY_ADMIN:
             raise SlurmRefused(f"job {number} is held by an administrator")
@@ -220,11 +242,31 @@ class Gate:
         """As if no one had looked before."""
         name, says = node.name, meanings_of(words_of(node.state, node.flags))
         is_out = not says.isdisjoint({StateMeaning.DRAINED, StateMeaning.FAILING, StateMeaning.DOWN})
-        if change.kind is ChangeKind.RESUME and not is_ours(node.reason):
+        if change.kind is ChangeKind.RESUME and not is_own(node):
             raise SlurmRefused(f"{name} was not taken out by us: {node.reason or 'no reason given'}")
+        if (
+            change.kind is not ChangeKind.RESUME
+            and standing_of(node.state, node.flags, node.reason) is NodeStanding.AWAY
+        ):
+            raise SlurmRefused(f"{name} is away on purpose: {'+'.join((node.state, *node.flags))}")
         if change.kind is not ChangeKind.RESUME and held_by(node.state, node.flags, node.reason) is not None:
             raise SlurmRefused(f"{name} was taken out by someone else: {node.reason}")
-        if change.kind is ChangeKind.MARK and not (is_out and is_ours(node.reason)):
+        if change.kind is ChangeKind.MARK and not (is_out and is_own(node)):
             raise SlurmRefused(f"{name} is not drained by us")
         if change.kind is ChangeKind.MARK and self._reads.jobs_on(name):
             raise SlurmRefused(f"jobs are on {name}")
+
+
+def is_own(node: Node) -> bool:
+    """We wrote its reason: not a person, in our words. After Slurm has added its own, only the words tell."""
+    parts = parts_of(node.reason)
+    is_newest = bool(parts) and writer_of(parts[-1]) is Writer.US
+    return is_ours(node.reason) and not (is_newest and node.reason_by not in ("", "root", _own_name()))
+
+
+@functools.cache
+def _own_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return ""

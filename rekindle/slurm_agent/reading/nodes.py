@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from rekindle.protocol.cluster.node_states import read_state
 from rekindle.protocol.cluster.orders import check_node
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.reading import text
 from rekindle.slurm_agent.reading.run import Unreadable
 
 # A reason, without the `[user@time]` that Slurm appends.
-_REASON: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[[^\[\]]*@(?P<at>[^\[\]]*)\])?$", re.DOTALL)
+_REASON: Final = re.compile(r"^(?P<reason>.*?)(?:(?<!\S)\[(?P<by>[^\[\]]*)@(?P<at>[^\[\]]*)\])?$", re.DOTALL)
 _INSTANCE_ID: Final = re.compile(r"i-[0-9a-f]{8,17}")
 
 
@@ -31,7 +32,8 @@ class Node:
     `state` and `flags`: the base state and the other states, as `node_states.read_state` returns them.
     `instance_id`: None unless slurmd was given it (`InstanceId=`, Slurm 24.05 or newer).
     `extra`: the administrator's free text (`Extra=`). `booted`: when the node's operating system started.
-    `version`: of its slurmd. `reason_at`: when the reason was given.
+    `version`: of its slurmd. `reason_at`, `reason_by`: when and by which user the reason was given. `features`: all
+    that it can have.
     """
 
     name: str
@@ -45,6 +47,9 @@ class Node:
     booted: datetime | None = None
     version: str = ""
     reason_at: datetime | None = None
+    reason_by: str = ""
+    partitions: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
 
 
 def parse_nodes(output: str) -> tuple[Node, ...]:
@@ -81,7 +86,20 @@ def _node(line: str) -> Node | None:
         booted=text.moment(fields.get("BootTime")),
         version=text.value(fields.get("Version"))[:64],
         reason_at=text.moment(reason["at"]) if reason else None,
+        reason_by=text.value(reason["by"] if reason else "")[:64],
+        partitions=frozenset(text.value(fields.get("Partitions")).split(",")) - {""},
+        features=frozenset(text.value(fields.get("AvailableFeatures")).split(",")) - {""},
     )
+
+
+def in_maintenance(node: Node, reservations: str) -> Node:
+    """The node with that flag where one of `scontrol -o show reservation` says so."""
+    for line in reservations.splitlines():
+        fields = text.fields(line)
+        is_maintenance = "MAINT" in fields.get("Flags", "").split(",") and fields.get("State") == "ACTIVE"
+        if is_maintenance and node.name in text.hosts(text.value(fields.get("Nodes"))):
+            return replace(node, flags=tuple(dict.fromkeys((*node.flags, "maintenance"))))
+    return node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +110,7 @@ class Settings:
     `accounting` and `job_comp`: the plugins for accounting and for records of completed jobs.
     `slurm_uid`: that of SlurmUser, under which slurmctld itself runs. `submit_plugins`: what may change a submission.
     `priority_moves`: by how much a job's priority may move by itself, by age and fairshare; None: that is not known.
+    `age_weight`: how much of it is age.
     `first_job` and `next_job`: the range of job ids begins at the one; the other is assigned next.
     """
 
@@ -109,6 +128,14 @@ class Settings:
     slurm_uid: int | None = None
     submit_plugins: str = ""
     priority_moves: int | None = None
+    age_weight: int | None = None
+
+    @property
+    def queue_losses(self) -> tuple[QueueFact, ...]:
+        """What a new start loses: priority/basic sorts by submission, and an administrator's priority cannot be told
+        from its own."""
+        found = [QueueFact.WAITING_SINCE] if self.age_weight != 0 else []
+        return (*found, QueueFact.PRIORITY) if self.priority_moves is None else tuple(found)
 
     @property
     def has_history(self) -> bool:
@@ -151,12 +178,16 @@ def parse_settings(output: str) -> Settings:
         ),
         slurm_uid=text.whole(fields.get("SlurmUser", "").partition("(")[2].partition(")")[0]),
         priority_moves=_priority_moves(fields),
+        age_weight=text.whole(fields.get("PriorityWeightAge")) if _is_multifactor(fields) else None,
     )
 
 
 def _priority_moves(fields: Mapping[str, str]) -> int | None:
     """Source: slurm.conf(5), PriorityType, PriorityWeightAge, PriorityWeightFairShare, PrioritySiteFactorPlugin."""
     weights = [text.whole(fields.get(f"PriorityWeight{name}")) for name in ("Age", "FairShare")]
-    is_multifactor = fields.get("PriorityType") == "priority/multifactor"
-    is_known = is_multifactor and not text.value(fields.get("PrioritySiteFactorPlugin"))
+    is_known = _is_multifactor(fields) and not text.value(fields.get("PrioritySiteFactorPlugin"))
     return sum(weight or 0 for weight in weights) if is_known and None not in weights else None
+
+
+def _is_multifactor(fields: Mapping[str, str]) -> bool:
+    return fields.get("PriorityType") == "priority/multifactor"

@@ -129,6 +129,7 @@ def build(ground: AgentContext) -> Parts:
         now=now,
         owners=owners,
         asked=watch.asked,
+        was_taken_out=joining.ask_again,
         held_unprotected=watch.held_unprotected,
         late_copies=watch.late_copies,
         start=watch.start,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
-from rekindle.protocol.cluster.node_states import StateMeaning, is_ours, meanings_of, words_of
+from rekindle.protocol.cluster.node_states import StateMeaning, meanings_of, words_of
 from rekindle.protocol.cluster.orders import (
     MAX_NODE_COUNT,
     MAX_SLURM_JOB,
@@ -20,11 +21,13 @@ from rekindle.protocol.cluster.orders import (
     Verb,
     check_node,
 )
+from rekindle.protocol.cluster.queue_place import QueueLoss
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
 from rekindle.slurm_agent.base.ports import (
     NodeNow,
     NotProtected,
+    QueuePlace,
     Repointed,
     Size,
     SlurmError,
@@ -32,7 +35,6 @@ from rekindle.slurm_agent.base.ports import (
     SlurmUnavailable,
     UnknownJob,
 )
-from rekindle.slurm_agent.copies.compare import hosts_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
@@ -40,7 +42,7 @@ from rekindle.slurm_agent.copies.spec import user_id
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
-from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.gate import Gate, is_own
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
 from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading import comment, text
@@ -51,6 +53,8 @@ from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cpus_for, fewest_nodes
 from rekindle.slurm_agent.reading.way_out import says_out
+from rekindle.slurm_agent.slurm.candidates import why_not_without
+from rekindle.slurm_agent.slurm.queue_place import losses, place_of
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
@@ -80,6 +84,7 @@ class Commands:
         now: Callable[[], datetime],
         owners: Owners,
         asked: Callable[[Job], comment.Comment | None],
+        was_taken_out: Callable[[Job], None] = lambda _: None,
         held_unprotected: Callable[[], tuple[int, ...]] = tuple,
         late_copies: Callable[[], tuple[int, ...]] = tuple,
         start: Callable[[str], AttemptDoc | None],
@@ -112,6 +117,7 @@ class Commands:
         self._now = now
         self._owners = owners
         self._asked = asked
+        self._was_taken_out = was_taken_out
         self._held_unprotected = held_unprotected
         self._late_copies = late_copies
         self._start = start
@@ -131,6 +137,7 @@ class Commands:
         except UnknownJob:
             return None
         if says_out(detail):  # an administrator's word of this moment, which no look has seen yet
+            self._was_taken_out(job)
             raise NotProtected(f"job {job.job} was taken out of Rekindle's protection")
         shown = ShownJob(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
         if job.state is SlurmState.RUNNING:
@@ -234,7 +241,9 @@ class Commands:
             shown = self._reads.detail(job)
             noted = text.value(shown.get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
-                before = _priority_of(shown) or _noted_priority(noted) if (did or order.verb) is Verb.HOLD else None
+                before = (
+                    place_of(shown).priority or _noted_priority(noted) if (did or order.verb) is Verb.HOLD else None
+                )
                 noted = comment.text_of(noting(asked, order, did or order.verb, before))
                 self._job_change(ChangeKind.NOTE, slurm_job, text=noted)
         except SlurmError as err:
@@ -283,22 +292,28 @@ class Commands:
         self._deliver(_job(slurm_job))
         self._job_change(ChangeKind.RELEASE, slurm_job)
 
-    def restore_priority(self, slurm_job: int) -> str:
-        """A job that is released gets a new one: an administrator's is given again. One that age and fairshare explain
-        is left to Slurm."""
+    def queue_place(self, slurm_job: int) -> QueuePlace:
+        shown = self._reads.detail(self._known(slurm_job))
+        place = place_of(shown)
+        return replace(place, priority=place.priority or _noted_priority(text.value(shown.get("AdminComment"))))
+
+    def restore_place(self, slurm_job: int, before: QueuePlace) -> tuple[QueueLoss, ...]:
+        """A priority that age and fairshare explain is left to Slurm."""
         job = self._known(slurm_job)
-        shown = self._reads.detail(job)
-        before, now = _noted_priority(text.value(shown.get("AdminComment"))), _priority_of(shown)
-        moves = self._settings().priority_moves
-        if job.state is not SlurmState.PENDING or job.is_held or before is None or now is None or before == now:
-            return ""
-        if moves is None or abs(before - now) <= moves:
-            return f"; its priority was {before} and is {now}"
-        try:
-            self._job_change(ChangeKind.PRIORITY, slurm_job, priority=before)
-        except SlurmError as err:
-            return f"; its priority was {before} and is {now}: {err}"
-        return f"; its priority is {before} again"
+        now, moves = place_of(self._reads.detail(job)), self._settings().priority_moves
+        changes: list[dict[str, Any]] = []
+        if before.qos not in ("", now.qos):
+            changes.append({"qos": before.qos})
+        if before.nice not in (None, now.nice):
+            changes.append({"nice": before.nice})
+        if before.priority and now.priority and moves is not None and abs(before.priority - now.priority) > moves:
+            changes.append({"priority": before.priority})
+        for change in changes if job.state is SlurmState.PENDING else ():
+            with suppress(SlurmRefused):
+                self._job_change(ChangeKind.PLACE, slurm_job, **change)
+        if changes:
+            now = place_of(self._reads.detail(self._known(slurm_job)))
+        return tuple(losses(before, now))
 
     def release_unprotected(self, slurm_job: int) -> None:
         self._job_change(ChangeKind.RELEASE, slurm_job)
@@ -327,8 +342,10 @@ class Commands:
             raise UnknownJob(f"slurmctld does not know job {slurm_job}")
         return job
 
-    def named_nodes(self, slurm_job: int) -> frozenset[str]:
-        return hosts_of(text.value(self._reads.detail(self._known(slurm_job)).get("ReqNodeList")))
+    def needs_one_of(self, slurm_job: int, nodes: Collection[str]) -> str:
+        if not nodes:
+            return ""
+        return why_not_without(self._reads.detail(self._known(slurm_job)), self._reads.nodes(), nodes)
 
     def size(self, slurm_job: int) -> Size:
         job = self._known(slurm_job)
@@ -434,11 +451,6 @@ class Commands:
         self._gate.make(Change(kind=ChangeKind.REBOOT, node=_node(node), text=_reason(reason)))
 
 
-def _priority_of(shown: Mapping[str, str]) -> int | None:
-    """None for one that waits held."""
-    return text.whole(shown.get("Priority")) or None
-
-
 def _noted_priority(noted: str) -> int | None:
     asked = comment.parse(noted)
     return text.whole(dict(asked.others).get(PRIORITY)) if asked is not None else None
@@ -473,7 +485,7 @@ class _NoOwnActions:
 
 
 def _is_out_by_us(node: Node) -> bool:
-    return is_ours(node.reason) and bool(
+    return is_own(node) and bool(
         meanings_of(words_of(node.state, node.flags)) & {StateMeaning.DRAINED, StateMeaning.FAILING}
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
+from rekindle.protocol.cluster.queue_place import will_lose_text
 from rekindle.slurm_agent.base.ports import Advice
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 
@@ -59,6 +60,7 @@ def advice(
     text = f"{where} cannot be read: jobs whose arguments or environment are not known are not submitted again"
     yield _advice("state of jobs", "" if reads_state else text, f"{where} can be read")
     yield _advice("accounting", _accounting(settings), settings.accounting)
+    yield _advice("queue", will_lose_text(settings.queue_losses), "a new start keeps its place in the queue")
     yield _advice("copies", _copies(settings), "no plug-in changes what is submitted")
     yield _advice("Slurm's clock", _clock(settings, now), "the same as this host's")
 

@@ -65,6 +65,11 @@ class Joining:
         self._rules = rules or Rules()
         self._found: dict[tuple[int, datetime | None], _Found] = {}
         self._asked_at: datetime | None = None
+        self._changed: set[tuple[int, datetime | None]] = set()
+
+    def ask_again(self, job: Job) -> None:
+        """Its record says otherwise than when it was read: it is read at the next look."""
+        self._changed.add(_key(job))
 
     def asked(self, job: Job) -> comment.Comment | None:
         """What the job says, wherever it says it; None where it is not to be protected."""
@@ -90,7 +95,11 @@ class Joining:
         is_due = self._asked_at is None or not timedelta(0) <= now - self._asked_at < AGAIN
         alive = {_key(job): job for job in jobs if _may_join(job)}
         kept = {key: found for key, found in self._found.items() if key in alive}
-        wanted = [job for key, job in alive.items() if is_due or key not in kept or self._says_less(job)]
+        changed = set(self._changed)
+        self._changed -= changed
+        wanted = [
+            job for key, job in alive.items() if is_due or key not in kept or key in changed or self._says_less(job)
+        ]
         details = self._details(wanted)
         if is_due:
             self._asked_at = now

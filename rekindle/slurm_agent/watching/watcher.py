@@ -21,6 +21,7 @@ from typing import Final
 from rekindle.compat import from_iso
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, NodesDoc
 from rekindle.protocol.cluster.names import attempt_key, spec_key
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.kept import SpecFolder
@@ -76,6 +77,7 @@ class Watch:
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
+        self.queue_losses: tuple[QueueFact, ...] = ()
         self._reported_at: datetime | None = None
         self._highest = 0  # number of a job that was ever followed
         self._known_then = 0  # the same, when the settings were read
@@ -213,6 +215,7 @@ class Watch:
             reading = replace(reading, problems=(numbering(settings, self._known_then), *reading.problems))
         self._followed_jobs.put(look.members)
         self.slurm_version, self.cluster_arn = settings.version, look.arn
+        self.queue_losses = settings.queue_losses
         return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
 
     def _is_due(self, now: datetime) -> bool:

@@ -20,6 +20,7 @@ from chalicelib.domain.rules.run.starts import (
     undo_try,
 )
 from chalicelib.domain.run.movement import new_watch
+from rekindle.protocol.cluster.queue_place import losses_text
 
 # So many names in a row are taken by others' jobs: no coincidence, and another try would find the next one taken.
 MAX_TAKEN_NAMES = 5
@@ -36,11 +37,12 @@ def resubmit_started(context: RuleContext) -> Decision | None:
     pending = context.incident.resubmission.pending
     if pending is None:
         return None
-    is_answered = result(context, "ResubmitJob", Done.DONE, Done.ALREADY) is not None
-    if not is_answered and context.seen.next_number <= pending.number:
+    answered = result(context, "ResubmitJob", Done.DONE, Done.ALREADY)
+    if answered is None and context.seen.next_number <= pending.number:
         return None
     fresh = context.changed(seen_as="", seen_since=None, needs=(), needs_since=None, evidence_since=None, **new_watch())
-    reason = f"{context.incident.attempt} is submitted"
+    lost = losses_text(answered.queue_losses) if answered is not None else ""
+    reason = f"{context.incident.attempt} is submitted{f'; {lost}' if lost else ''}"
     begun = fresh.move("resubmit.started", reason, Phase.VERIFYING, *left_behind(pending))
     return dataclasses.replace(begun, look_again_in=context.policy.timing.look_max)  # it has to start first
 
