@@ -358,7 +358,9 @@ class Judge(Watcher):
         wrote = run.attempts.get(saved.attempt)
         goes_back = self.world.policy.playbook(FaultClass.LOSS_SPIKE).response in _GO_BACK
         is_old = wrote is not None and saved.at - (wrote.trains_since or saved.at) > MISSES_NOTHING
-        return goes_back and is_old and run.spec.watch == "monitor" and not self.world.source_faults.loses_events()
+        faults = self.world.source_faults
+        has_arrived = not faults.loses_events() and self._now - saved.at >= faults.event_delay()
+        return goes_back and is_old and run.spec.watch == "monitor" and has_arrived
 
     def _judge_progress(self, attempt: Attempt, step: int) -> None:
         run = attempt.run

@@ -9,7 +9,14 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
-from chalicelib.domain.resume.earlier_jobs import first_step_of, marked_bad_steps, numbered_before, on_its_line
+from chalicelib.domain.resume.earlier_jobs import (
+    Lived,
+    first_step_of,
+    is_before,
+    marked_bad_steps,
+    numbered_before,
+    on_its_line,
+)
 from chalicelib.domain.resume.resume_point import mark_abandoned
 
 T0 = datetime(2031, 1, 1, tzinfo=UTC)
@@ -25,15 +32,23 @@ def saved(step: int, by: str) -> CheckpointView:
     )
 
 
-def test_each_elder_comes_before_the_first_attempt_of_the_job() -> None:
+def test_each_earlier_attempt_comes_before_the_first_attempt_of_the_job() -> None:
     earlier = numbered_before([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)])
-    assert [(one.name, one.number) for one in earlier] == [("a", -3), ("a-r2", -2), ("b", -1)]
+    assert [(attempt.name, attempt.number) for attempt in earlier] == [("a", -3), ("a-r2", -2), ("b", -1)]
 
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:
     found = (saved(90, "c"), saved(61, "a"), saved(60, "a"), saved(50, "a"), saved(70, "stranger"))
     assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(60))] == [90, 60, 50, 70]
     assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(1))] == [90, 70]
+
+
+def test_what_trained_before_a_waiting_link_is_earlier_though_it_was_submitted_later() -> None:
+    link, second = (Lived(began_at=T0 + timedelta(minutes=minute), ended_at=None) for minute in (30, 10))
+    assert is_before(second, link, was_created_before=False)
+    assert not is_before(link, second, was_created_before=True)
+    waits = Lived(began_at=None, ended_at=None)
+    assert [is_before(second, waits, was_created_before=created) for created in (True, False)] == [True, False]
 
 
 def test_where_no_step_is_known_none_of_theirs_can_be_used() -> None:
@@ -56,7 +71,7 @@ def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
     assert isinstance(first_step_of(own[:1], None), Unknown)
 
 
-def test_a_later_attempt_that_went_back_leaves_the_elders_line_too() -> None:
+def test_a_later_attempt_that_went_back_leaves_the_earlier_jobs_line_too() -> None:
     attempts = (*numbered_before([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
     marked = mark_abandoned((saved(60, "a"), saved(40, "a")), attempts)
     assert [bool(checkpoint.problems) for checkpoint in marked] == [True, False]

@@ -1,4 +1,4 @@
-"""Earlier Jobs of one run: what was submitted before it, by the same user, with the same mailbox. Pure.
+"""Earlier Jobs of one run: what trained before it, of the same user, with the same mailbox. Pure.
 
 On a cluster each submission of a script is a Job of its own, which continues from what the one before has saved.
 """
@@ -36,6 +36,16 @@ def lived_at_once(one: Lived, other: Lived) -> bool:
     return (one.ended_at is None or other.began_at < one.ended_at) and (
         other.ended_at is None or one.began_at < other.ended_at
     )
+
+
+def is_before(one: Lived, other: Lived, *, was_created_before: bool) -> bool:
+    """Whether the one trained before the other; where that is not known of both, by which of them was created first.
+
+    A link of a chain waits: what was submitted after it may train, and end, before it.
+    """
+    if one.began_at is None or other.began_at is None:
+        return was_created_before
+    return one.began_at < other.began_at
 
 
 def shared(lived: Mapping[str, Lived]) -> frozenset[str]:

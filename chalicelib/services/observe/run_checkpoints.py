@@ -17,6 +17,7 @@ from chalicelib.domain.model.observation import AttemptView, CheckpointView
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
     first_step_of,
+    is_before,
     lived_at_once,
     marked_bad_steps,
     marked_shared,
@@ -73,24 +74,30 @@ class RunCheckpoints:
 
         Only Jobs of the same user, with the same mailbox on the same platform and cluster, are earlier Jobs of the run:
         another user's checkpoints are never resumed from. A user that is not known counts as another user. One that had
-        not ended as this Job began is another run.
+        not ended as this Job began is another run, and one that began after it is no earlier one.
         """
-        earlier_jobs = self._earlier_jobs(job, attempts, checkpoints)
-        if not earlier_jobs:
+        others = self._other_jobs(job, attempts, checkpoints)
+        if not others:
             return (), frozenset()
         scheduler = self.scheduler.of(job.platform)
         user = _user(job, scheduler)
-        of_user = [other for other in earlier_jobs if user is not None and _user(other, scheduler) == user]
+        of_user = [other for other in others if user is not None and _user(other, scheduler) == user]
         if not of_user:
             return (), frozenset()
         by_job = {other.job_id: self.registry.attempts(other.job_id) for other in of_user}
         own_life = _lived(attempts, scheduler)
         lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
-        lived = {job_id: life for job_id, life in lived.items() if not lived_at_once(life, own_life)}
+        created_before = {other.job_id for other in of_user if other.created_at <= job.created_at}
+        lived = {
+            job_id: life
+            for job_id, life in lived.items()
+            if not lived_at_once(life, own_life)
+            and is_before(life, own_life, was_created_before=job_id in created_before)
+        }
         return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]]), shared(lived)
 
-    def _earlier_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
-        """The Jobs, of whichever user, whose attempts wrote some of the checkpoints."""
+    def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
+        """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints."""
         own = {attempt.name for attempt in attempts}
         foreign = dict.fromkeys(
             checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
@@ -98,17 +105,13 @@ class RunCheckpoints:
         owners = (self.registry.job_of_attempt(name) for name in foreign)
         job_ids = [job_id for job_id in dict.fromkeys(owners) if job_id is not None and job_id != job.job_id]
         known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
-        return [other for other in known if _is_earlier_job(other, job)]
+        return [other for other in known if job.mailbox and other.place == job.place]
 
     def _bad_stretches(self, earlier_attempts: Sequence[Attempt]) -> tuple[Stretch, ...]:
         """The stretches of bad loss in the newest Incident of each earlier Job, which includes older ones."""
         jobs = dict.fromkeys(attempt.job_id for attempt in earlier_attempts)
         newest = (incident for job_id in jobs for incident in self.store.list_for_job(job_id, limit=1))
         return tuple(stretch for incident in newest for stretch in incident.loss.stretches)
-
-
-def _is_earlier_job(other: Job, job: Job) -> bool:
-    return bool(job.mailbox) and other.created_at <= job.created_at and other.place == job.place
 
 
 def _user(job: Job, scheduler: Scheduler) -> str | None:
