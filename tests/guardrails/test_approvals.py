@@ -16,9 +16,11 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import InstanceState, Load
 from chalicelib.domain.model.observation import AttemptStatus, Observation
 from chalicelib.domain.model.repair import StepState
-from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
+from chalicelib.services.intake.known_trouble import standing_denials
 from rekindle.protocol.signals import FaultClass
+from tests.adapters.samples import job as sample_job
 from tests.domain.looks import MINUTE, NOW, UNSEEN, checkpoint, incident, seen, signal, view
 from tests.domain.node_looks import (
     OLD,
@@ -216,6 +218,37 @@ def test_an_approval_to_stop_for_one_fault_does_not_cover_a_stop_for_another() -
     assert decision.incident.fault is FaultClass.NON_FINITE
     assert harmful(decision) == []
     assert decision.rule in ("guard.approval", "rollback.looking")
+
+
+def denied_before() -> tuple[Incident, Signal]:
+    """The next Incident of a run of which a person has not allowed a stop for a loss that is no number."""
+    first = look_on(incident(), seen(view(loss_state="nan"), checkpoints=POINTS), asks("StopJob")).incident
+    before = look_on(first, seen(view(loss_state="nan"), checkpoints=POINTS), asks("StopJob"), at=NOW + MINUTE)
+    (asked,) = before.incident.approvals
+    said_no = (said(asked, "denied", at=NOW + 2 * MINUTE),)
+    bad = seen(view(loss_state="nan"), checkpoints=POINTS)
+    closed = look_on(before.incident, bad, asks("StopJob"), at=NOW + 2 * MINUTE, new_signals=said_no)
+    assert closed.rule == "guard.denied"
+    slow = signal(FaultClass.THROUGHPUT_DROP, kind=SignalKind.THROUGHPUT, step=110, at=NOW + 3 * MINUTE)
+    job = sample_job("lm")
+    return incident(approvals=standing_denials(closed.incident, slow, job)), slow
+
+
+def test_what_was_denied_is_not_asked_again_by_the_next_incident_of_the_attempt() -> None:
+    following, _ = denied_before()
+    bad = seen(view(loss_state="nan"), checkpoints=POINTS)
+    decision = look_on(following, bad, asks("StopJob", default="approve"), at=NOW + 4 * MINUTE)
+    assert (decision.rule, names(decision)) == ("guard.denied", ["Notify"])
+
+
+def test_other_trouble_of_the_attempt_comes_before_what_was_denied() -> None:
+    following, slow = denied_before()
+    bad = seen(view(loss_state="nan", step=110), checkpoints=POINTS)
+    told = look_on(following, bad, asks("StopJob"), at=NOW + 4 * MINUTE, new_signals=(slow,))
+    assert (told.incident.fault, told.rule) == (FaultClass.THROUGHPUT_DROP, "playbook.tell")
+    hung = signal(FaultClass.HANG, step=110, at=NOW + 3 * MINUTE)
+    stuck = seen(view(loss_state="nan", step=110, work="stalled"), checkpoints=POINTS)
+    assert look_on(following, stuck, asks("StopJob"), new_signals=(hung,)).incident.fault is FaultClass.HANG
 
 
 def test_a_start_that_was_approved_may_be_sent_again_but_the_next_one_is_asked_about() -> None:

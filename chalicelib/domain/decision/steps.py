@@ -18,11 +18,10 @@ from chalicelib.domain.model.action import (
     StopJob,
     action_name,
 )
+from chalicelib.domain.model.approvals import stop_key
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.node_actions import CheckNode, RebootNode, ReplaceNode
 from chalicelib.domain.policy.guard_rules import Harm
-
-STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ def _key(kept: Incident, proposed: Incident, action: Action) -> str | None:
         case StopJob():
             is_asked = kept.phase is Phase.STOPPING and action.attempt in kept.halt.stopped_attempts
             is_settled = is_asked or ends_what_is_left(kept, action)
-            return None if is_settled else f"{STOP}:{action.attempt}:{proposed.fault}"
+            return None if is_settled else stop_key(action.attempt, proposed.fault)
         case ResubmitJob():
             return _start_key(kept, action)
         case QuarantineCheckpoint():

@@ -15,6 +15,7 @@ from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns, is_current, signal_step
 from chalicelib.domain.faults.stalls import stalled_at
+from chalicelib.domain.model.approvals import stop_key
 from chalicelib.domain.model.evidence import MAX_SUSPICIONS, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow, best_step
 from chalicelib.domain.model.incident_parts import merge_windows
@@ -206,6 +207,8 @@ def _fault(incident: Incident, view: AttemptView | None) -> Incident:
         found += _from_view(incident, view)
     passed_over = _passed_over(incident)
     found = [named for named in found if named[1] not in passed_over]
+    denied = _denied(incident, view)
+    found = [named for named in found if named[1] not in denied] or found
     if not found:
         return incident
     _, fault, rule = min(found)
@@ -223,6 +226,14 @@ def _passed_over(incident: Incident) -> frozenset[FaultClass]:
         # It is being saved for forensics, to be rolled back. That it continues meanwhile must not undo the decision.
         return passed_over | {FaultClass.DIVERGENCE}
     return passed_over
+
+
+def _denied(incident: Incident, view: AttemptView | None) -> frozenset[FaultClass]:
+    """What a person has not allowed the attempt to be stopped for: while it lives, other trouble comes before that."""
+    if incident.attempt is None or view is None or view.status.has_ended:
+        return frozenset()
+    denied = {approval.key for approval in incident.approvals if approval.forbids}
+    return frozenset(fault for fault in FaultClass if stop_key(incident.attempt, fault) in denied)
 
 
 def _from_signals(signals: Sequence[Signal]) -> list[_Named]:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.domain.decision.rule import Rule, decided_by, first_decision, rule
-from chalicelib.domain.decision.steps import STOP, Step, ends_what_is_left, new_steps
+from chalicelib.domain.decision.steps import Step, ends_what_is_left, new_steps
 from chalicelib.domain.decision.verdict import Decision, RuleContext, story, subject
 from chalicelib.domain.guards.held import (
     hold_back,
@@ -28,7 +28,7 @@ from chalicelib.domain.guards.held import (
 )
 from chalicelib.domain.guards.risk import gpu_hours_lost, loss_word, nodes_taken
 from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, StopJob, action_name
-from chalicelib.domain.model.approvals import BREAKER_KEY, Approval, ApprovalAnswer, Guard
+from chalicelib.domain.model.approvals import BREAKER_KEY, POLICY, STOP, Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
@@ -38,7 +38,6 @@ from chalicelib.domain.run.other_jobs import are_on_a_bad_node, others_on, other
 
 MAX_QUESTIONS: Final = 20  # in one Incident: a person who has answered so many has it in hand
 CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service
-POLICY: Final = "policy"  # who answered, where no person did
 
 
 def guarded(context: RuleContext, decision: Decision) -> Decision:
@@ -341,13 +340,18 @@ def _denied(context: RuleContext, decision: Decision, own: Approval) -> Decision
 
 
 def _lapsed(incident: Incident, context: RuleContext, decision: Decision, steps: tuple[Step, ...]) -> Incident:
-    """A question, and its answer, are about one step in one situation: when that is over, they cover nothing more."""
+    """A question, and its answer, are about one step in one situation: when that is over, they cover nothing more.
+    What was denied stays so.
+    """
     if all(approval.lapsed_at is not None for approval in incident.approvals):
         return incident
     keys = {step.key for step in steps}
     approvals = tuple(
         dataclasses.replace(approval, lapsed_at=context.now)
-        if approval.lapsed_at is None and approval.key not in keys and _is_over(approval, context, decision)
+        if approval.lapsed_at is None
+        and not approval.forbids
+        and approval.key not in keys
+        and _is_over(approval, context, decision)
         else approval
         for approval in incident.approvals
     )

@@ -12,8 +12,16 @@ from enum import StrEnum
 from typing import Final
 
 from chalicelib.domain.model.codec import Record
+from rekindle.protocol.signals import FaultClass
 
 BREAKER_KEY: Final = "breaker"  # of the question whether the fleet-wide breaker shall be lifted
+POLICY: Final = "policy"  # who answered, where no person did
+STOP: Final = "stop"  # with what the key of each stop begins
+
+
+def stop_key(attempt: str, fault: FaultClass) -> str:
+    """Of the question whether `attempt` may be stopped for `fault`."""
+    return f"{STOP}:{attempt}:{fault}"
 
 
 class ApprovalAnswer(StrEnum):
@@ -86,6 +94,11 @@ class Approval(Record):
     def covers(self) -> bool:
         """It was approved, and still stands for what it was about."""
         return self.answer is ApprovalAnswer.APPROVED and self.lapsed_at is None
+
+    @property
+    def forbids(self) -> bool:
+        """It was denied, and still stands for what it was about."""
+        return self.answer is ApprovalAnswer.DENIED and self.lapsed_at is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from chalicelib.domain.decision.steps import STOP
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.fault_specs.faults import HEALABLE, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import CLAIMS, has_fresh_heartbeat, is_beyond_heartbeats
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS
+from chalicelib.domain.model.approvals import STOP
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import InstanceState, is_marked, is_silent

@@ -25,7 +25,7 @@ from chalicelib.ports.notices import Announcer
 from chalicelib.ports.platforms import ClusterReader, DiscoveredJob, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.incident_opener import IncidentOpener
-from chalicelib.services.intake.known_trouble import is_in_hand
+from chalicelib.services.intake.known_trouble import is_in_hand, standing_denials
 from chalicelib.services.intake.newest_save import note_reply
 from chalicelib.services.intake.node_intake import NodeIntake
 from chalicelib.services.intake.node_map import NodeMap
@@ -343,6 +343,7 @@ class Intake:
         for before in self.store.list_for_job(job.job_id, limit=1):
             if is_in_hand(before, signal, job, now=self.clock.now()):
                 return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
+            incident = replace(incident, approvals=standing_denials(before, signal, job))
             # What was saved in a bad stretch is never resumed from, also where it has healed since.
             incident = incident.changed(stretches=before.loss.stretches)
             incident = incident.changed(fruitless_before=left_in_vain(before, incident.attempt))

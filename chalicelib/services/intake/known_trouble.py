@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -9,6 +10,7 @@ from chalicelib.domain.decision.verdict import has_passed
 from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.faults.signal_facts import STATE_KINDS, signal_step
 from chalicelib.domain.faults.stalls import stalled_at
+from chalicelib.domain.model.approvals import BREAKER_KEY, POLICY, Approval
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
@@ -42,6 +44,17 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
     return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def standing_denials(before: Incident, signal: Signal, job: Job) -> tuple[Approval, ...]:
+    """What a person has not allowed to be done to the current attempt: other trouble of it is no reason to ask again.
+
+    `before` is the Job's newest Incident, which has those of the Incidents before it.
+    """
+    if before.attempt != job.current_attempt or is_confirmed(before, signal) or is_new_poison(before, signal):
+        return ()
+    denied = (item for item in before.approvals if item.forbids and item.by != POLICY and item.key != BREAKER_KEY)
+    return tuple(replace(item, approval_id=f"a{number}") for number, item in enumerate(denied, start=1))
 
 
 def is_new_poison(before: Incident, signal: Signal) -> bool:
