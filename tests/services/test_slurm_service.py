@@ -35,6 +35,7 @@ from chalicelib.services.sweep.unheard import UnheardAttempts
 from localcloud.memory_ports import MemoryMarks, RememberedExecutions
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
+from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.signals import FaultClass
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMetrics, FakeSaves
@@ -240,6 +241,13 @@ def test_a_start_of_slurm_s_own_is_adopted_and_fenced(w: World) -> None:
     assert w.mailbox.fences[FIRST] == (RESTART, 2, (FIRST,))
     assert [attempt.status for attempt in w.registry.attempts(FIRST)] == ["stopped", ""]
     assert w.open_incidents() == []
+
+
+def test_what_a_cluster_s_queue_forgets_is_told_beside_a_job_s_own_limits_and_not_for_each_job(w: World) -> None:
+    for attempt, is_requeueable, count in ((FIRST, True, 0), ("slurm.pretrain.4300", False, 2)):
+        doc = w.show(attempt=attempt, slurm_job=int(attempt.rpartition(".")[2]), is_requeueable=is_requeueable)
+        found = found_of(doc, bucket="stack", queue_losses=(QueueFact.WAITING_SINCE,))
+        assert len(found.limits) == count, found.limits
 
 
 def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(w: World) -> None:

@@ -69,7 +69,10 @@ def _is_cluster_state(place: Place, bucket: str) -> bool:
 
 
 def limits_of(doc: AttemptDoc, *, bucket: str, queue_losses: Sequence[QueueFact] = ()) -> tuple[str, ...]:
-    """What cannot be done for this job, one sentence each. Notified when it is registered, not when it is too late."""
+    """What cannot be done for this job, one sentence each. Notified when it is registered, not when it is too late.
+
+    What each new start loses in the cluster's queue stands beside the job's own; alone it is for the doctor to tell.
+    """
     limits = [f"{_NOT_KEPT}{why}" for why in doc.cannot_resubmit]
     if not doc.is_requeueable:
         limits.append("Slurm will not requeue it (Requeue=0), so each recovery is a new submission under a new job id")
@@ -83,7 +86,7 @@ def limits_of(doc: AttemptDoc, *, bucket: str, queue_losses: Sequence[QueueFact]
     mailbox = _place(doc.mailbox)
     if mailbox is not None and _is_cluster_state(mailbox, bucket):
         limits.append(f"its mailbox is passed over: {doc.mailbox[:80]!r} is the cluster state, where no run's may lie")
-    if queue_losses:
+    if queue_losses and limits:
         limits.append(will_lose_text(queue_losses))
     return tuple(limit[:300] for limit in limits[:20])
 

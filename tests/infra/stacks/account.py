@@ -1,7 +1,7 @@
 """The resources of one account and Region, whether or not a stack made them: what CloudFormation creates, finds,
 imports and deletes.
 
-Types that have a maker in localcloud/stacks/makers.py are created in moto as well, so that a tool that calls the
+Types that have a maker in makers.py are created in moto as well, so that a tool that calls the
 service itself sees them.
 """
 
