@@ -37,3 +37,5 @@ PLAYBOOKS: Final[tuple[Playbook, ...]] = tuple(
 # Responses that resume from before the fault's onset. For these the deadline is that of the checkpoint that is saved
 # for forensics only; with Deadline.NONE no such checkpoint is saved.
 ROLL_BACKS: Final = frozenset({Response.ROLL_BACK, Response.WATCH_THEN_ROLL_BACK})
+# Responses by which an attempt of ours makes way for one that others have started.
+MAKES_WAY: Final = frozenset({Response.CHECKPOINT_THEN_RESTART, Response.RESTART})

@@ -13,7 +13,7 @@ from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.policy.playbooks import MAKES_WAY, Response
 from chalicelib.domain.run.bad_nodes import is_claim_over
 from chalicelib.domain.run.silence import is_silence
 from rekindle.protocol.signals import FaultClass
@@ -56,6 +56,11 @@ def _is_from_before_a_repair(signal: Signal, context: RuleContext, _: AttemptVie
     return repaired_at is not None and signal.occurred_at < repaired_at
 
 
+def _is_for_two_live(signal: Signal, context: RuleContext, _: AttemptView) -> bool:
+    """Ours makes way by rules of their own, which come first (rules/run/two_live.py); one of the owner's never does."""
+    return signal.fault is FaultClass.TWO_LIVE and context.policy.playbook(FaultClass.TWO_LIVE).response in MAKES_WAY
+
+
 def _moves_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     return signal.kind is SignalKind.STALL and moves_again_since(context.incident, attempt) is not None
 
@@ -83,6 +88,7 @@ _REFUTATIONS: Final[tuple[Callable[[Signal, RuleContext, AttemptView], bool], ..
     _is_one_value,
     _is_of_the_loss,
     _is_from_before_a_repair,
+    _is_for_two_live,
     _moves_since,
     _saved_since,
     _is_past_it,

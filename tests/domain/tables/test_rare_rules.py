@@ -183,10 +183,13 @@ def test_a_loss_that_healed_in_a_run_that_stands_still_is_no_recovery() -> None:
 
 def test_a_new_attempt_that_has_not_begun_makes_way_for_one_by_hand() -> None:
     queued = start(AttemptStatus.STARTING, R1)
-    decision = look(case(Phase.VERIFYING), sees(queued, sibling=Known("slurm.ml.9")))
+    by_hand = Known("slurm.ml.9")
+    decision = look(case(Phase.VERIFYING), sees(queued, sibling=by_hand, is_ours=True))
     assert (decision.rule, decision.incident.halt.for_sibling) == ("verify.sibling", "slurm.ml.9")
-    running = look(case(Phase.VERIFYING), sees(start(AttemptStatus.RUNNING, R1), sibling=Known("slurm.ml.9")))
+    running = look(case(Phase.VERIFYING), sees(start(AttemptStatus.RUNNING, R1), sibling=by_hand, is_ours=True))
     assert running.rule != "verify.sibling"
+    owners = look(case(Phase.VERIFYING), sees(queued, sibling=by_hand))
+    assert (owners.rule, owners.incident.phase) == ("verify.queued", Phase.VERIFYING), "its owner has started both"
 
 
 def tries_from(*roots: tuple[str, int]) -> tuple[Try, ...]:

@@ -16,13 +16,12 @@ from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import NO_SIBLING, AttemptStatus
-from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.policy.playbooks import MAKES_WAY, Response
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
 _BEFORE_A_STEP: Final = frozenset({Phase.OPEN, Phase.HOLDING, Phase.WATCHING})
-_MAKES_WAY: Final = frozenset({Response.CHECKPOINT_THEN_RESTART, Response.RESTART})
 
 
 @rule("two_live.over")
@@ -138,7 +137,9 @@ def _is_about_it(context: RuleContext) -> bool:
     attempt = context.attempt
     if attempt is None or attempt.status.has_ended or context.ordered is not None:
         return False
-    return context.incident.fault is FaultClass.TWO_LIVE and context.incident.phase in _BEFORE_A_STEP
+    # Asked to save for what is over by now: what is left is that two live, and that is no reason for a stop.
+    is_asked = context.incident.phase is Phase.CHECKPOINTING and context.incident.halt.for_sibling is None
+    return context.incident.fault is FaultClass.TWO_LIVE and (is_asked or context.incident.phase in _BEFORE_A_STEP)
 
 
 def _beside_ours(context: RuleContext) -> str | None:
@@ -152,5 +153,5 @@ def _beside_ours(context: RuleContext) -> str | None:
         return None
     if attempt.start is not None and attempt.start.is_queued:
         return None  # it has not begun: `verify.sibling`
-    is_wanted = context.policy.playbook(FaultClass.TWO_LIVE).response in _MAKES_WAY
+    is_wanted = context.policy.playbook(FaultClass.TWO_LIVE).response in MAKES_WAY
     return beside.value if is_wanted else None

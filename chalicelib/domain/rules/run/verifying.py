@@ -109,9 +109,11 @@ def verify_loss_healed(context: RuleContext) -> RuleContext:
 
 @rule("verify.sibling")
 def verify_sibling(context: RuleContext) -> Decision | None:
-    """It waits in the queue, and the run was started by hand: ours makes way."""
+    """Ours waits in the queue, and the run was started by hand: ours makes way."""
     attempt = context.attempt_seen
-    if not isinstance(context.seen.sibling, Known) or attempt.start is None or not attempt.start.is_queued:
+    if not isinstance(context.seen.sibling, Known) or not context.seen.is_ours:
+        return None
+    if attempt.start is None or not attempt.start.is_queued:
         return None
     beside = context.seen.sibling.value
     reason = f"{beside}, which was started by hand, continues in its place, and {attempt.name} has not begun."
