@@ -248,7 +248,8 @@ class Observation(Record):
     had not for a while (recovery/workflow.py). `gpus`, `node_count`: how big the run is. `sibling` is an attempt of
     the Job that lives and is not registered, looked for while a submission waits, ours is queued, or a Signal names
     one that lives beside ours; a queued one's may ask for no protection, and be known by its heartbeats alone.
-    `is_ours`: an Incident has submitted the attempt.
+    `is_ours`: an Incident has submitted the attempt. `next_link` is an attempt that another Job protects and that
+    continues the run once the attempt under care has ended.
     """
 
     observed_at: datetime
@@ -273,6 +274,7 @@ class Observation(Record):
     back_at: datetime | None = None
     sibling: Maybe[str] = NO_SIBLING
     is_ours: bool = False
+    next_link: Maybe[str] = NO_SIBLING
     gpus: Maybe[int] = Unknown("not looked at")
     node_count: Maybe[int] = Unknown("not looked at")
     platform: Platform = UNKNOWN_PLATFORM

@@ -15,6 +15,7 @@ from chalicelib.domain.run.beside import beside_names
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import ended_at_of, is_another_stages, reported_attempts, unprotected
 
 
@@ -59,6 +60,25 @@ class LivingSiblings:
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])
         return NO_SIBLING
+
+    def next_link(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[str]:
+        """An attempt that another Job protects and that continues the run, whose own attempt has ended."""
+        has_ended = isinstance(seen, Known) and seen.value.status.has_ended
+        if not has_ended or incident.resubmission.pending is not None:
+            return NO_SIBLING
+        try:
+            link = next_link(
+                job,
+                None,
+                after=incident.attempt or job.current_attempt,
+                registry=self.registry,
+                scheduler=self.scheduler.of(job.platform),
+                mailbox=self.mailbox,
+                now=self.clock.now(),
+            )
+        except RecoveryError as err:
+            return Unknown(str(err)[:200])
+        return Known(link.name) if link is not None and link.takes_over else NO_SIBLING
 
     def _first_alive(self, job: Job, names: Sequence[str]) -> Maybe[str]:
         """The first of these that lives, by the platform's own word."""

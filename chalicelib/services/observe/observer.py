@@ -132,6 +132,7 @@ class Observer:
             successor=part("the successor", partial(self._successor, job, attempt)),
             sibling=sibling,
             is_ours=isinstance(sibling, Known) and siblings.is_ours(job, incident),
+            next_link=part("the next link", partial(siblings.next_link, job, incident, attempt)),
             nodes=part("the nodes", partial(nodes.read, job, incident, attempt, looked.inbox)),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),

@@ -27,10 +27,17 @@ class NextLink:
 
 
 def next_link(
-    job: Job, name: str, *, after: str, registry: JobRegistry, scheduler: Scheduler, mailbox: Mailbox, now: datetime
+    job: Job,
+    name: str | None,
+    *,
+    after: str,
+    registry: JobRegistry,
+    scheduler: Scheduler,
+    mailbox: Mailbox,
+    now: datetime,
 ) -> NextLink | None:
     """The attempt of another Job that trains, or is about to, in the mailbox that `job` would start in as `name`,
-    where `after` was the Job's newest attempt.
+    where `after` was the Job's newest attempt. `name`: None where no start is ordered.
 
     None where there is none, or where that start is ordered, or there, already. Costs one description for each other
     Job of the same mailbox; for a Job whose mailbox only its script's Python names, one listing for each other Job of
@@ -43,8 +50,8 @@ def next_link(
     others = _others_in_its_mailbox(job, after, registry, mailbox)
     if not others:
         return None
-    ours = scheduler.describe(name)
-    if ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
+    ours = scheduler.describe(name) if name is not None else None
+    if ours is not None and ours.status is not AttemptStatus.GONE and not (ours.start is not None and ours.start.held):
         return None
     views = [scheduler.describe(other.current_attempt) for other in others]
     training = next((view for view in views if view.will_train), None)

@@ -11,9 +11,9 @@ import pytest
 from chalicelib.domain.faults.diagnosis import diagnose
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, StopJob
 from chalicelib.domain.model.incident import Incident, Phase, Try
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.observation import NO_SIBLING, AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.model.start_view import StartState, StartView, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
@@ -337,6 +337,30 @@ def test_a_run_that_was_started_by_hand_is_watched_and_no_other_is_made() -> Non
     by_hand = seen(view(AttemptStatus.FAILED), sibling=Known("lm-by-hand"))
     decision = look(incident(Phase.RESUBMITTING, FaultClass.SOFTWARE_CRASH), by_hand)
     assert (decision.rule, decision.incident.attempt) == ("resubmit.sibling", "lm-by-hand")
+
+
+@pytest.mark.parametrize(
+    ("link", "ended_ago", "rule"),
+    [
+        (Known("slurm.ml.8"), MINUTE, "resubmit.goes_on"),
+        (Unknown("slurm.ml.8 may begin now"), MINUTE, "resubmit.link_awaited"),
+        (Unknown("slurm.ml.8 cannot be described"), 6 * MINUTE, "resume.none_fit"),
+        (NO_SIBLING, MINUTE, "resume.none_fit"),
+    ],
+)
+def test_the_next_link_is_asked_for_before_a_person_is_called(
+    link: Maybe[str], ended_ago: timedelta, rule: str
+) -> None:
+    run = case(Phase.RESUBMITTING, FaultClass.NON_FINITE, onset_attempt=R0, onset_step=Known(5))
+    old = start(AttemptStatus.FAILED, ended_at=NOW - ended_ago)
+    assert decided(run, sees(old, checkpoints=Known(()), next_link=link)).rule == rule
+
+
+@pytest.mark.parametrize(("link", "rule"), [(Known("slurm.ml.8"), "resubmit.goes_on"), (NO_SIBLING, "budget.attempts")])
+def test_no_one_is_called_for_a_budget_once_the_next_link_has_begun(link: Maybe[str], rule: str) -> None:
+    tries = tuple(a_try(number, ended=True) for number in range(2, DEFAULT_POLICY.budgets.max_attempts + 2))
+    old = start(AttemptStatus.FAILED, failure_reason="exit code 1")
+    assert decided(case(Phase.OPEN, tries=tries), sees(old, next_link=link)).rule == rule
 
 
 @pytest.mark.parametrize(("last_word", "rule"), [(False, "ended.unproven"), (True, "open.completed")])

@@ -9,7 +9,7 @@ from typing import Final
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, whole_story
 from chalicelib.domain.faults.poison import as_begun, died_at, died_at_most, without_loaded
-from chalicelib.domain.model.action import QuarantineCheckpoint
+from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Incident, Phase, best_step
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
@@ -47,9 +47,11 @@ def old_attempt_settled(context: RuleContext) -> RuleContext:
     return dataclasses.replace(context, incident=incident)
 
 
-@rule(*BUDGET_NAMES, "budget.skips")
+@rule(*BUDGET_NAMES, "budget.skips", "resubmit.goes_on")
 def budget_spent(context: RuleContext) -> Decision | RuleContext:
-    """A [budget](#budgets) of the policy is spent, or ten times `loss.skip_steps` of data are skipped: a person."""
+    """A [budget](#budgets) of the policy is spent, or ten times `loss.skip_steps` of data are skipped: a person, unless
+    the next link of the run's chain has begun.
+    """
     before = context.incident
     incident = account_rollback(before, context.policy).changed(capacity_since=None, capacity_refusals=0)
     context = dataclasses.replace(context, incident=incident)
@@ -62,6 +64,7 @@ def budget_spent(context: RuleContext) -> Decision | RuleContext:
         )
     if spent is None:
         return context
+    spent = goes_on(context) or spent
     # The mark outlives this Incident: the Job's next one, or a person's, must not resume from there again.
     marks = _mark(condemned(incident, context.seen.checkpoints, context.policy))
     return dataclasses.replace(spent, actions=(*marks, *spent.actions))
@@ -102,6 +105,17 @@ def resubmit_prepare(context: RuleContext) -> Decision:
         *actions,
         not_before=context.now,
         at_once=True,
+    )
+
+
+def goes_on(context: RuleContext) -> Decision | None:
+    """The end of the Incident where the next link of the run's chain, which another Job protects, continues it."""
+    if not isinstance(context.seen.next_link, Known):
+        return None
+    link = context.seen.next_link.value
+    reason = f"{link}, which is protected as a Job of its own, continues in the same mailbox"
+    return context.close(
+        "resubmit.goes_on", f"{reason}: nothing is started beside it", Phase.STOPPED, severity=Severity.WARNING
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.decision.rule import decided_by, rule
-from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story
+from chalicelib.domain.decision.verdict import Decision, RuleContext, detail, result, story, why_unknown
 from chalicelib.domain.model.action import AdoptAttempt, Done, Severity, StopJob
 from chalicelib.domain.model.incident import Phase, Try
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import NO_SIBLING
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.new_attempt import NEW_ATTEMPT
-from chalicelib.domain.rules.run.preparing import back_off_for_capacity
+from chalicelib.domain.rules.run.preparing import back_off_for_capacity, goes_on
 from chalicelib.domain.rules.run.starts import (
     left_behind,
     requeue_refused,
@@ -24,6 +26,7 @@ from rekindle.protocol.cluster.queue_place import losses_text
 
 # So many names in a row are taken by others' jobs: no coincidence, and another try would find the next one taken.
 MAX_TAKEN_NAMES = 5
+LINK_AWAITED: Final = timedelta(minutes=5)  # a queue looks at dependencies once a minute, and is read as often
 
 
 @rule("resubmit.started")
@@ -62,6 +65,21 @@ def resubmit_sibling(context: RuleContext) -> Decision | None:
     if context.incident.resubmission.pending is None and isinstance(context.seen.sibling, Known):
         return adopt_sibling(context, context.seen.sibling.value)
     return None
+
+
+@rule("resubmit.goes_on", "resubmit.link_awaited")
+def resubmit_next_link(context: RuleContext) -> Decision | None:
+    """The next link of the run's chain continues it: left to the Job that protects it. While the old attempt has just
+    ended, and whether a link begins is not known: wait.
+    """
+    link, old = context.seen.next_link, context.attempt
+    if link == NO_SIBLING or context.incident.resubmission.pending is not None:
+        return None
+    if isinstance(link, Known):
+        return goes_on(context)
+    if old is None or old.ended_at is None or context.now - old.ended_at >= LINK_AWAITED:
+        return None
+    return context.stay("resubmit.link_awaited", why_unknown(link))
 
 
 @rule("resubmit.held")
@@ -167,6 +185,7 @@ def resubmit_submitted(context: RuleContext) -> Decision:
 RESUBMITTING: Final = (
     resubmit_started,
     resubmit_sibling,
+    resubmit_next_link,
     resubmit_held,
     resubmit_refused,
     resubmit_unavailable,
