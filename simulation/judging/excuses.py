@@ -54,6 +54,12 @@ def is_over(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
     return run.owner_stopped or run.is_finished
 
 
+def is_paused(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
+    """A person has paused everything, and knows it."""
+    del run, ill
+    return minute.world.paused_at is not None
+
+
 def is_watched(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
     """An Incident about it is open."""
     del ill
@@ -105,6 +111,7 @@ TOLD_BY: Final = timedelta(minutes=40)
 
 EXCUSES: Final = (
     Excuse(applies=is_over, lasts=None),
+    Excuse(applies=is_paused, lasts=None),
     Excuse(applies=is_watched, lasts=TOLD_BY),
     Excuse(applies=waits_for_a_node, lasts=timedelta(hours=1)),
     Excuse(applies=is_its_owners, lasts=None),

@@ -61,9 +61,9 @@ class Try:
 
     `no_room`: it failed for lack of capacity before it ever ran. `died_at_load`: it failed before it had made a step
     past the checkpoint that it was given. `is_theirs`: the platform started it. `leaves` is a held start of
-    the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those that the
-    one before it lost a node of: which one may be shown only later. `nodes_min` to `nodes_max` is the size that it
-    was allowed because it waited for nodes.
+    the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those of the
+    one before it where that lost one of them, or may have: which one may be shown only later. `nodes_min` to
+    `nodes_max` is the size that it was allowed because it waited for nodes.
     """
 
     number: int

@@ -1,7 +1,7 @@
 """Which nodes the next start leaves out where attempts die of hardware and nothing names the node. Pure.
 
-Two deaths by hardware on one set of nodes: half of what all of the sets share is left out, as far as spare nodes allow.
-Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is left.
+A death by hardware after another, or after a hang: half of what their nodes share is left out, as far as spare nodes
+allow. Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
     earlier = [set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes]
     if not earlier:
         return ()
-    shared = [name for name in view.start.nodes if all(name in died_on for died_on in earlier)]
+    shared = list(view.start.nodes)
+    for left in reversed(earlier):  # one that hung may have done so on any node, or for another reason
+        shared = [name for name in shared if name in left] or shared
     return tuple(shared[: min(max(len(shared) // 2, 1), nodes.value.idle)])
 
 

@@ -25,7 +25,7 @@ from chalicelib.domain.resume.load_failures import settle_load
 from chalicelib.domain.rules.run.budgets import fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.rules.run.preparing import settle_try
-from chalicelib.domain.run.bad_nodes import is_lost, lost_one_of
+from chalicelib.domain.run.bad_nodes import broken_one_of, is_lost
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
@@ -148,7 +148,7 @@ def _their_try(context: RuleContext, incident: Incident, attempt: AttemptView, n
         resume_step=Unknown("it continues from where its script finds"),
         how=Submission.REQUEUE,
         is_theirs=True,
-        left_nodes=lost_one_of(incident, attempt),
+        left_nodes=broken_one_of(incident, attempt),
     )
 
 

@@ -12,7 +12,7 @@ from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.resume.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.rules.run.platform_restart import zombies
-from chalicelib.domain.run.bad_nodes import lost_one_of, ordered_exclusion, to_exclude
+from chalicelib.domain.run.bad_nodes import broken_one_of, ordered_exclusion, to_exclude
 from chalicelib.domain.run.bisection import half_left_out
 from chalicelib.domain.run.submission import Case, choose, excludable, needs_plan, requeued_name, submitted_name
 
@@ -59,7 +59,7 @@ def way_to_start(
     if choice.how is None:
         return context.hand_over(choice.rule, f"{story(context)} {choice.why}")
     text = f" {choice.why[0].upper()}{choice.why[1:]}.{text}{zombies(context, old)}"
-    left = lost_one_of(incident, old)
+    left = broken_one_of(incident, old)
     if choice.how is Submission.REQUEUE:
         name = old.successor or requeued_name(old.name, old.start)
         return StartPlan(name=name, how=choice.how, exclude=exclude, left_nodes=left, text=text)
