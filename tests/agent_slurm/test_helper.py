@@ -9,16 +9,22 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from inspect import signature
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rekindle.compat import UTC
 from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import BarredHere, NotHolder, SlurmError, SlurmRefused
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.helper import Helper
 from rekindle.slurm_agent.privileged.remote import Asking, Channels, RemoteGate, RemoteReads, RemoteWorkers
@@ -211,6 +217,31 @@ def test_every_question_of_the_agents_own_is_known(tmp_path: Path) -> None:
     head.look()
     for call in head.fake.calls():
         assert is_question(call), call
+    [job] = head.reads.jobs()
+    asked: list[list[str]] = []
+
+    class Recorder:
+        def read(self, args: Sequence[str], *, limit: int = 0) -> str:
+            asked.append(list(args))
+            return ""
+
+    given: dict[str, list[Any]] = {
+        "int": [7],
+        "str": ["n1"],
+        "Job": [job],
+        "Sequence[Job]": [[job]],
+        "Settings": [replace(head.reads.settings(), accounting=name) for name in ("accounting_storage/slurmdbd", "")],
+    }
+    methods = [found for name, found in vars(CopyReads).items() if name[0] != "_" and name != "printed"]
+    for method in methods:
+        asked.clear()
+        kinds = [one.annotation for name, one in signature(method).parameters.items() if name != "self"]
+        for arguments in product(*(given[kind] for kind in kinds)):
+            with suppress(SlurmError):
+                method(CopyReads(Recorder(), lambda: datetime.now(UTC)), *arguments)
+        assert asked, method
+        for call in asked:
+            assert is_question(call), call
 
 
 def test_no_secret_leaves_the_helper(side: Side) -> None:

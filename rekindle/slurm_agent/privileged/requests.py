@@ -257,6 +257,7 @@ _QUESTIONS: Final[Sequence[Sequence[Any]]] = (
     (*_SCONTROL, "job", _is_number),
     (*_SCONTROL, "node"),
     (*_SCONTROL, "node", _is_node),
+    (*_SCONTROL, "reservation"),
     ("scontrol", "show", "config"),
     ("scontrol", "write", "batch_script", _is_number, "-"),
     ("sacct", *_PAST),
