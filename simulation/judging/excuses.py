@@ -89,7 +89,7 @@ def shows_no_loss(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
 
 
 def has_shown_nothing(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
-    """Weights are seen by the loss that is computed from them, and none has been yet."""
+    """Weights are seen by the losses that are computed from them, and too few have been yet."""
     return ill.kind == "poisoned" and not has_shown(run, minute.now)
 
 

@@ -187,9 +187,11 @@ def has_collapsed(run: TrueRun) -> bool:
 
 
 def has_shown(run: TrueRun, now: datetime) -> bool:
-    """A loss that is not finite has been, of an attempt that lives."""
+    """As many losses in a row are not finite as its monitor takes for a state, of an attempt that lives: one that rests
+    right after the first of them looks well.
+    """
     poisoned = [attempt for attempt in run.live if attempt.first_bad_loss is not None]
-    return any(attempt.step_at(now) >= (attempt.first_bad_loss or 0) for attempt in poisoned)
+    return any(attempt.step_at(now) >= (attempt.first_bad_loss or 0) + CONFIRMED_AFTER - 1 for attempt in poisoned)
 
 
 def shows_after(run: TrueRun, ill: ActiveTrouble) -> timedelta:
