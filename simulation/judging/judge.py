@@ -153,8 +153,15 @@ class Judge(Watcher):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {attempt.job.phase}")
         elif ill is None and not self._just_healed(run) and not attempt.is_frozen:  # another one may train beside it
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {attempt.job.phase}")
-        elif ill is not None and ill.kind == "dead" and not self._is_of_a_loop(attempt):
+        elif ill is not None and ill.kind == "dead" and not (self._is_of_a_loop(attempt) or self._just_ended(attempt)):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {attempt.job.phase}")
+
+    def _just_ended(self, attempt: Attempt) -> bool:
+        """Its launcher has just ended processes that were ill, and has launched no others yet: no source shows it."""
+        lost_at, ill = attempt.suspended_at, attempt.run.ill
+        if not attempt.waits_for_itself or lost_at is None or ill is None:
+            return False
+        return ill.since < lost_at and self._now - lost_at < MISSES_NOTHING
 
     def _gives_way(self, attempt: Attempt) -> bool:
         """It has not trained yet, and another attempt continues in its place; or it is a start of ours whose order was

@@ -32,9 +32,10 @@ def started(life: int, step: int, at: Any = NOW - 50 * SECOND) -> Signal:
     return of_life(life, told)
 
 
+@pytest.mark.parametrize("work", ["", "startup", "training"])
 @pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HOLDING, Phase.CHECKPOINTING, Phase.STOPPING])
-def test_a_new_life_behind_the_step_of_the_stall_is_watched_and_not_stopped(phase: Phase) -> None:
-    again = seen(view(step=62, heartbeat_at=NOW, life=1))
+def test_a_new_life_behind_the_step_of_the_stall_is_watched_and_not_stopped(phase: Phase, work: str) -> None:
+    again = seen(view(step=62, heartbeat_at=NOW, life=1, work=work))
     asked_at = NOW - 30 * MINUTE if phase is Phase.STOPPING else None
     decision = look(incident(phase, FaultClass.HANG, **HELD, stop_asked_at=asked_at), again)
     assert not any(isinstance(action, StopJob) for action in decision.actions), decision.rule

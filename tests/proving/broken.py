@@ -80,6 +80,15 @@ def every_run_is_said_to_be_stalled(world: World) -> None:
     _beating(world, lambda view: replace(view, work="stalled") if view.heartbeat_at is not None else view)
 
 
+def starts_in_place_are_not_seen(world: World) -> None:
+    """What has hung once in its first life is said to stand there still."""
+
+    def change(view: AttemptView) -> AttemptView:
+        return replace(view, life=0, work="stalled") if view.life and view.heartbeat_at is not None else view
+
+    _beating(world, change)
+
+
 def the_breaker_does_not_count(world: World) -> None:
     world.registry = Over(world.registry, will_act=lambda *_, **__: 1)
 

@@ -29,6 +29,7 @@ def story(
 CRASH = Trouble(kind="crash", step=42)
 HANG = Trouble(kind="hang", step=42)
 NO_EVENTS = SourceFault(kind="events_lost", from_s=240.0)
+LATE_EVENTS = SourceFault(kind="events_late", from_s=240.0, by_s=60.0)
 FLEET = Story(
     seed=1,
     runs=tuple(Run(name=f"lm{number}", troubles=(CRASH,)) for number in range(4)),
@@ -108,6 +109,12 @@ CASES = (
         story(Trouble(kind="crash", step=15, hits=99), restarts=100),
     ),
     Case("healthy_stopped", broken.every_run_is_said_to_be_stalled, story(steps=200)),
+    Case(
+        "healthy_stopped",
+        broken.starts_in_place_are_not_seen,
+        story(Trouble(kind="hang", step=42, after_s=118.0), restarts=10, source_faults=(LATE_EVENTS,)),
+        "on its way",
+    ),
     Case("too_many_at_once", broken.the_breaker_does_not_count, FLEET),
     Case(
         "resumed_from_bad",

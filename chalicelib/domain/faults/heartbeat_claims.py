@@ -43,7 +43,7 @@ def has_fresh_heartbeat(view: AttemptView, *, now: datetime) -> bool:
 
 def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> bool:
     """True while the fresh heartbeat of the living attempt that the event names says otherwise. One that does not know
-    denies nothing.
+    denies nothing, nor does one of a later life than the event is of: that was so before (lives.py).
     """
     if signal.source is not SignalSource.MONITOR or signal.kind not in CLAIMS:
         return False
@@ -51,8 +51,11 @@ def is_denied(signal: Signal, view: AttemptView | None, *, now: datetime) -> boo
         return False
     if not has_fresh_heartbeat(view, now=now):
         return False
+    life = life_of(signal)
     if signal.kind is SignalKind.MONITOR_STARTED:
-        return (life_of(signal) or 0) > view.life  # its heartbeats name the life that they are of
+        return (life or 0) > view.life  # its heartbeats name the life that they are of
+    if life is not None and life < view.life:
+        return False
     if signal.kind is SignalKind.STALL:
         return view.work not in ("", STALLED)
     if signal.kind is SignalKind.NON_FINITE:
