@@ -24,6 +24,7 @@
 # Exit codes: 0 done, for status also: installed and running; 1 failed, or not running; 2 wrong usage; 3 not installed.
 # Everything that is done stands in /var/log/rekindle-install.log.
 set -u
+umask 022 # root's own may be stricter, and the user rekindle and the nodes' monitors read what is installed
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 strict=0 root=${REKINDLE_ROOT:-} role='' from='' bad_usage='' verb='' dry='' force='' gives=''
@@ -134,11 +135,21 @@ find_python() {
     for candidate in "${REKINDLE_PYTHON:-}" "$own" python3.13 python3.12 python3.11 python3.10 python3; do
         [ -n "$candidate" ] || continue
         if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+            [ -n "$root" ] || is_for_all "$candidate" || { say "passed over: $candidate, which not every user can run"; continue; }
             python=$(command -v "$candidate")
             return
         fi
     done
     return 1
+}
+
+is_for_all() { # the agent is no root: a Python in root's home would be one without a standard library to it
+    "$1" - 2>/dev/null <<'PY'
+import os, pathlib, sys
+
+files = [pathlib.Path(one).resolve() for one in (sys.executable, os.__file__)]
+sys.exit(not all(one.stat().st_mode & 0o4 and all(up.stat().st_mode & 0o1 for up in one.parents) for one in files))
+PY
 }
 
 # The Python that the folder carries, unpacked under its digest: `rekindle slurm-agent bundle --python ARCHIVE`.
@@ -291,6 +302,12 @@ rollback() {
 
 uninstall() {
     local left=0
+    if [ ! -e "$opt" ] && [ ! -e "$unit" ] && [ -e "$root/etc/rekindle/cluster" ]; then # of every other node
+        would "remove $root/etc/rekindle" || return 0
+        rm -rf "$root/etc/rekindle" || fail "$root/etc/rekindle cannot be removed"
+        say "no agent is installed here; the cluster's name was removed"
+        return
+    fi
     if ! home=$(version_at current); then
         [ -e "$opt" ] || [ -e "$unit" ] || refuse 3 "no agent is installed here"
         say "what is here is not whole: nothing can be given back by it"
@@ -305,7 +322,7 @@ uninstall() {
         agent --give-back 2>>"$log_file" || left=1
     fi
     [ "$left" = 0 ] || [ -n "$force" ] || [ -n "$dry" ] ||
-        fail "not all was given back, so nothing was removed: see docs/agent.md, or say --force"
+        fail "not all was given back, so nothing was removed: see docs/agent.md and $log_file, or say --force"
     would "remove $unit, $root/etc/rekindle, $opt, $state, $state-root, and what is kept of this cluster in S3 and beside slurmctld's state" ||
         return 0
     [ -z "$home" ] || agent --remove-state 2>>"$log_file" || left=2
@@ -313,7 +330,7 @@ uninstall() {
     [ ! -e "$opt/.made-user" ] || userdel rekindle >>"$log_file" 2>&1 || say "WARNING: the user rekindle is left"
     rm -rf "$unit" "$root/etc/rekindle" "$opt" "$state" "$state-root" || fail "not all files could be removed"
     systemctl daemon-reload >>"$log_file" 2>&1
-    [ "$left" != 2 ] || fail "removed here; what is left elsewhere is named above"
+    [ "$left" != 2 ] || fail "removed here; what is left elsewhere is named above, or in $log_file"
     say "removed"
 }
 

@@ -100,9 +100,10 @@ def _separated(settings: Settings, options: argparse.Namespace, who: pwd.struct_
                 file=sys.stderr,
             )
             return BAD_SETTINGS
-        if not os.access(Path(__file__), os.R_OK):
-            print(f"rekindle-agent: user {who.pw_name} cannot read {Path(__file__).parent}", file=sys.stderr)
-            return BAD_SETTINGS
+        for file in (__file__, os.__file__):  # our own code, and Python's
+            if not os.access(file, os.R_OK):
+                print(f"rekindle-agent: user {who.pw_name} cannot read {Path(file).parent}", file=sys.stderr)
+                return BAD_SETTINGS
         return _agent(settings, options, Channels(ends))
 
     return separation.run(who, helper.serve, agent, settings.state_dir)

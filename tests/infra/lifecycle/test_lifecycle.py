@@ -10,6 +10,7 @@ import configparser
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -245,9 +246,11 @@ def test_the_sandbox_of_both_processes() -> None:
     }
     assert (service["ProtectSystem"], service["LockPersonality"], service["KeyringMode"]) == ("full", "yes", "private")
     assert (service["SystemCallArchitectures"], service["NoNewPrivileges"]) == ("native", "yes")
+    assert (service["SystemCallFilter"], service["SystemCallErrorNumber"]) == ("@system-service", "EPERM")
+    assert (service["ProtectProc"], service["LimitCORE"]) == ("invisible", "0")
     assert service["RestrictAddressFamilies"].split() == ["AF_UNIX", "AF_INET", "AF_INET6", "AF_NETLINK"]
     may = {name.removeprefix("CAP_") for name in service["CapabilityBoundingSet"].split()}
-    assert may == {"SETUID", "SETGID", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "KILL", "SYS_PTRACE"}
+    assert may == {"SETUID", "SETGID", "DAC_OVERRIDE", "DAC_READ_SEARCH", "CHOWN", "FOWNER", "KILL"}
     # Both would take the border away: the agent's files would be given back to root at each start.
     assert not {"User", "StateDirectory", "DynamicUser"} & set(service)
 
@@ -377,6 +380,42 @@ def test_where_nothing_is_installed_every_other_verb_says_so(node: Node, verb: s
     assert (ended.returncode, "is installed here" in ended.stdout) == (3, True), ended.stdout
     assert node.notes() == []
     assert not (node.root / "opt/rekindle").exists()
+
+
+def test_what_is_installed_can_be_read_whatever_the_umask_of_root(node: Node) -> None:
+    before = os.umask(0o077)
+    try:
+        assert node.run("install").returncode == 0
+    finally:
+        os.umask(before)
+    for name in ("etc/rekindle", "etc/rekindle/cluster", "opt/rekindle", "opt/rekindle/current"):
+        assert (node.root / name).stat().st_mode & 0o004, name
+    assert (node.root / "etc/rekindle/agent.env").stat().st_mode & 0o077 == 0
+
+
+def test_a_python_that_not_every_user_can_run_is_not_taken(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    python = Path(shutil.copy(os.path.realpath(sys.executable), closed / "python3"))
+    function = re.search(r"^is_for_all\(\).*?^}$", (HERE / "rekindle_agent.sh").read_text(), re.DOTALL | re.MULTILINE)
+    assert function is not None
+
+    def code_of(candidate: Path) -> int:
+        env = {"PYTHONHOME": sys.base_prefix} if candidate == python else {}
+        return subprocess.run(["bash", "-c", f"{function[0]}\nis_for_all {candidate}"], env=env, check=False).returncode
+
+    assert code_of(python) == 1
+    if (of_system := Path("/usr/bin/python3")).exists():
+        assert code_of(of_system) == 0
+
+
+def test_the_name_that_every_other_node_has_is_removed_there(node: Node) -> None:
+    assert node.run("install", "--not-controller").returncode == 0
+    assert node.run("uninstall", "--dry-run").returncode == 0
+    assert (node.root / "etc/rekindle/cluster").exists()
+    ended = node.run("uninstall")
+    assert (ended.returncode, (node.root / "etc/rekindle").exists()) == (0, False), ended.stdout
+    assert node.run("uninstall").returncode == 3
 
 
 def test_a_dry_run_says_the_whole_plan_and_does_nothing(node: Node) -> None:
