@@ -15,14 +15,17 @@ from chalicelib.domain.model.job import AlarmMode, Attempt, Job, NewestSave, Wat
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.platforms import DiscoveredJob
 from chalicelib.ports.sweep import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
+    QUEUED_AFTER,
     gone_quiet,
     signal_from_count,
     signal_from_heartbeat,
     signal_from_metrics,
+    signal_from_queue,
     signal_from_saves,
     signal_from_start,
     silence,
@@ -423,6 +426,28 @@ def test_one_metric_that_cannot_be_read_forbids_calling_a_run_silent() -> None:
     both = {"loss": Known(quiet), "step": Known(quiet)}
     assert signal_from_metrics(PLAIN, both, now=START) is not None
     assert signal_from_metrics(PLAIN, both | {"step": Unknown("PartialData")}, now=START) is None
+
+
+@pytest.mark.parametrize(
+    ("waited", "state", "is_told"),
+    [
+        (QUEUED_AFTER, {}, True),
+        (QUEUED_AFTER - timedelta(minutes=1), {}, False),
+        (QUEUED_AFTER, {"held": True}, False),  # by a person, whose it is
+        (QUEUED_AFTER, {"state": StartState.RUNNING}, False),
+    ],
+)
+def test_a_run_that_was_put_back_and_gets_no_nodes_is_told(
+    waited: timedelta, state: dict[str, Any], is_told: bool
+) -> None:
+    start = StartView(**({"handle": "7", "state": StartState.QUEUED} | state))
+    view = AttemptView(name="lm-r2", status=AttemptStatus.STARTING, start=start)
+    before = Attempt(job_id="lm", number=1, name="lm", submitted_at=START, ended_at=START)
+    job = a_job(current_attempt="lm-r2", attempt_number=2)
+    signal = signal_from_queue(job, view, before, now=START + waited)
+    assert (signal is not None) is is_told
+    assert signal is None or (signal.triggers, signal.occurred_at) == (True, START)
+    assert signal_from_queue(job, view, None, now=START + waited) is None
 
 
 @pytest.mark.parametrize(

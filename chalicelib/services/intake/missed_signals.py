@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Forty heartbeats of 15 s (rekindle/monitor): a network that is away for a while is no news, silence that long is.
 SILENT_AFTER = timedelta(minutes=10)
 BEGAN_BELOW: Final = "began_below"  # in a Signal's evidence: the first step of an attempt that ignored its plan
+QUEUED_AFTER: Final = timedelta(minutes=15)  # its Incident tells people when it has waited as long again
 QUIET_AFTER = timedelta(minutes=6)  # without a heartbeat and without a metric: six of the latter
 # A run whose log metrics stop: parsing and delivery take minutes, evaluations log nothing, and a wrong word costs a
 # healthy run. Twice the silence that ordinary pauses of an hour-long history show, and never less than the floor.
@@ -84,6 +85,26 @@ def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Sign
         attempt=view.name,
         fault=fault,
         evidence={name: value for name, value in evidence.items() if value is not None},
+    )
+
+
+def signal_from_queue(job: Job, view: AttemptView, before: Attempt | None, *, now: datetime) -> Signal | None:
+    """It waits in its platform's queue long after `before`, whose place it takes, has ended. What a person holds there
+    is theirs.
+    """
+    start, since = view.start, before.ended_at if before is not None else None
+    if start is None or not start.is_queued or start.held or since is None or now - since < QUEUED_AFTER:
+        return None
+    return Signal(
+        kind=SignalKind.ATTEMPT_STATE,
+        source=SignalSource.SWEEP,
+        occurred_at=since,
+        dedupe_key=f"queued-again:{view.name}"[:200],
+        summary=f"{view.name} waits in the queue; what it takes the place of ended at {since:%H:%M} UTC",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "status": view.status.value},
     )
 
 

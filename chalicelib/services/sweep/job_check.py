@@ -30,6 +30,7 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_heartbeat,
     signal_from_life,
     signal_from_metrics,
+    signal_from_queue,
     signal_from_saves,
     signal_from_start,
     silence,
@@ -74,7 +75,7 @@ class JobCheck:
             view = self.scheduler.of(job.platform).describe(job.current_attempt)
             ended = signal_from_state(job.job_id, view, now=self.clock.now())
             if ended is not None or view.status is not AttemptStatus.RUNNING:
-                return ended
+                return ended or self._signal_from_queue(job, view)
         elif listed is not None and listed is not AttemptStatus.RUNNING:
             return None
         signal = self._signal_from_run(job, sweep_round, readings, view)
@@ -88,6 +89,14 @@ class JobCheck:
                 return signal_from_state(job.job_id, view, now=self.clock.now())
         is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
         return None if is_over or self._is_left_to_a_person(job, signal) else signal
+
+    def _signal_from_queue(self, job: Job, view: AttemptView) -> Signal | None:
+        if job.attempt_number < 2 or view.start is None or not view.start.is_queued:
+            return None
+        attempts = self.registry.attempts(job.job_id)
+        before = next((attempt for attempt in attempts if attempt.number == job.attempt_number - 1), None)
+        signal = signal_from_queue(job, view, before, now=self.clock.now())
+        return None if signal is None or self._is_left_to_a_person(job, signal) else signal
 
     def _signal_from_run(
         self, job: Job, sweep_round: SweepRound, readings: Mapping[str, Maybe[Series]], view: AttemptView | None
