@@ -110,7 +110,8 @@ def test_a_node_that_hyperpod_reports_as_bad_is_left_for_a_spare_replaced_and_gi
             CLUSTER, before, fault="NvidiaGpuXidErrorPendingReplacement", action="Replace"
         )
         stage.wait_recovered("node_hardware")
-        assert bad not in stage.lab.nodes_of(stage.doc().slurm_job)  # the spare, not the wait for a replacement
+        nodes = stage.lab.nodes_of(stage.doc().slurm_job)
+        assert before not in {stage.pod.instance_of(node) for node in nodes}  # a spare, or the one that replaced it
         saved = stage.messages("replies")[0]  # it was asked to save before it was stopped
         assert saved["outcome"] == "saved"
         assert stage.starts()[-1].resumed >= saved["step"]

@@ -32,6 +32,7 @@ from rekindle.slurm_agent.reading.run import MAX_OUTPUT_BYTES, TooMuch, Unreadab
 
 SEVERAL: Final = 8  # jobs; so many are asked about at once: one answer about all costs slurmctld less than theirs
 MAX_JSON_BYTES: Final = 256 << 20  # 22.05 prints all jobs, whichever is asked for; 4 kB each
+ANSWERS_S: Final = 15.0  # what a command of Slurm's takes to give up by itself: MessageTimeout, 10 s; see slurm.conf(5)
 HISTORY_REST: Final = 3  # times as long as sacct took to fail, until it is asked again
 
 
@@ -55,6 +56,16 @@ class CopyReads:
     def _ask(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
         self.commands += 1
         return self._runner.read(args, limit=limit)
+
+    def _ask_of_one(self, args: Sequence[str], *, limit: int = MAX_OUTPUT_BYTES) -> str:
+        """Once more where a busy slurmctld has not answered: an order that is given up asks for all of that again."""
+        began = time.monotonic()
+        try:
+            return self._ask(args, limit=limit)
+        except SlurmUnavailable:
+            if time.monotonic() - began > ANSWERS_S:
+                raise
+            return self._ask(args, limit=limit)
 
     def printed(self, args: Sequence[str], limit: int) -> str:
         """By one of the commands below."""
@@ -90,7 +101,8 @@ class CopyReads:
     def _listed(self, columns: Sequence[str], more: Sequence[str]) -> tuple[Job, ...]:
         wanted, between, end = format_of(columns, secrets.token_hex(6))
         args = ["squeue", "--noheader", "--all", "--local", "--states=all", *more, "-O", wanted]
-        return parse_jobs(self._ask(args), between, end, self.now(), columns)
+        printed = self._ask_of_one(args) if more else self._ask(args)
+        return parse_jobs(printed, between, end, self.now(), columns)
 
     def steps(self) -> dict[str, int]:
         """How many numbered steps run, by `Job.step_key`."""
@@ -118,7 +130,7 @@ class CopyReads:
 
     def detail(self, job: Job) -> Mapping[str, str]:
         """The pairs of scontrol show job."""
-        return parse_detail(self._ask(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
+        return parse_detail(self._ask_of_one(["scontrol", "--all", "-o", "show", "job", str(job.job)]), job)
 
     def details(self, jobs: Sequence[Job]) -> Mapping[int, Mapping[str, str]]:
         """The same of several, by one command, of those whose record is surely theirs; the others are asked singly."""
