@@ -17,10 +17,12 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_o
 from rekindle.slurm_agent.base.clock import AwsClock
 from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, SlurmError, Watcher
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.leases.store import read_lease, standing_by
 from rekindle.slurm_agent.privileged.remote import Channels
 from rekindle.slurm_agent.privileged.separation import USER
-from rekindle.slurm_agent.process import Build
+from rekindle.slurm_agent.process import DATABASE, Build
+from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.publishing.publisher import SOURCE
 
 COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
@@ -105,12 +107,13 @@ def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channel
         return
     yield Finding(what="commands", is_ok=True, text=", ".join(COMMANDS))
     nothing = _Nothing()
+    kept = settings.state_dir / DATABASE
     parts = build(
         AgentContext(
             cluster=settings.cluster,
             bucket=settings.bucket,
             s3=clients.s3,
-            memory=nothing,
+            memory=Outbox(Store(kept, clock=AwsClock())) if kept.exists() else nothing,
             own_actions=nothing,
             resource_config=settings.resource_config,
             state_dir=settings.state_dir,

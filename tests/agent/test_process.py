@@ -276,6 +276,15 @@ def test_check_says_all_that_is_missing_and_fails(head_node: HeadNode) -> None:
     ]
 
 
+def test_check_knows_what_the_agent_beside_it_keeps(head_node: HeadNode) -> None:
+    agent = head_node.start()
+    head_node.job()
+    found = head_node.run("--check")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "reading" not in found.stdout
+    assert agent.poll() is None
+
+
 def test_wrong_settings_are_told_all_at_once(head_node: HeadNode) -> None:
     bad = head_node.run("--bucket", "No_Bucket", "--poll", "never", "--cluster", "a/b", "--stack", "?")
     assert bad.returncode == 2
