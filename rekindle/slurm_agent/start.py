@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
+
+from rekindle.slurm_agent.__main__ import main as run
 
 
 def main() -> int:
-    try:
-        from rekindle.slurm_agent.__main__ import main as run
-    except ModuleNotFoundError as err:
-        if (err.name or "").partition(".")[0] == "rekindle":
-            raise
-        print(f"rekindle-agent: {err.name} is not installed: pip install 'rekindle[monitor]'", file=sys.stderr)
+    if find_spec("boto3") is None:  # not imported here: root's process becomes two first
+        print("rekindle-agent: boto3 is not installed: pip install 'rekindle[monitor]'", file=sys.stderr)
         return 2  # as `rekindle` ends where an extra is missing
     return run()
