@@ -18,6 +18,7 @@ from tests.agent_slurm.outputs import AWAY, CALLS, ODD, OURS, PLACE, RECORDED, R
 
 VERSIONS = ("22.05", "23.11", "24.11", "25.11", "26.05")
 # No packages of these two could be had when these commands came; what 24.11 and 26.05 answer differs in nothing read.
+# Their records have 24.11's answer about reservations, and each answer of a slurmctld that is away twice.
 NEW = {"why it waits", "why an unknown job waits", "hold", "hold ended"}
 UNRECORDED = {"23.11": NEW, "25.11": NEW}
 NEW_WORDS = ("'--json'", "'uhold'")

@@ -204,7 +204,7 @@ SHAPES: Final = (
     LineShape(
         "a line for an epoch",
         "epoch 12: train_loss: 2.3412 eval_loss: 2.5011",
-        r"[Ll]oss[ =:]+{number}",
+        r"^.*?[Ll]oss[ =:]+{number}",
         "Accelerate's examples, SpeechBrain, and scripts of one's own",
         r"[Ee]poch[ =:#\[]+([0-9]+)",
         is_plain=True,
