@@ -24,9 +24,9 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
     earlier = [set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes]
     if not earlier:
         return ()
-    shared = list(view.start.nodes)
+    shared: list[str] = []
     for left in reversed(earlier):  # one that hung may have done so on any node, or for another reason
-        shared = [name for name in shared if name in left] or shared
+        shared = [name for name in shared or view.start.nodes if name in left] or shared
     return tuple(shared[: min(max(len(shared) // 2, 1), nodes.value.idle)])
 
 
