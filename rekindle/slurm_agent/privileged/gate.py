@@ -214,7 +214,9 @@ class Gate:
         }
         is_out = says_out(shown) or job.comment.strip().strip("\"'").split(",")[0].strip() == OUT
         begins, submitted = text.moment(shown.get("EligibleTime")), text.moment(shown.get("SubmitTime"))
-        begins_later = begins is not None and submitted is not None and begins - submitted > REQUEUE_WAITS
+        # Not of a submission before slurmctld's clock was set back: that time has come.
+        since = max(submitted, self._reads.now()) if submitted is not None else None
+        begins_later = begins is not None and since is not None and begins - since > REQUEUE_WAITS
         return Subject(job=job, about=about, is_out=is_out, begins_later=begins_later)
 
     def _check_job(self, change: Change, subject: Subject, *, gives_back: bool) -> None:
