@@ -1,4 +1,4 @@
-"""`python -m simulation`: plays seeded stories, counts what was unsafe, shrinks each new failure and writes it down."""
+"""`python -m simulation`: plays seeded stories, counts what was unsafe, shrinks each failure and writes it down."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from simulation.findings import Finding, explanation, keep, open_findings, parts_of, still_open
 from simulation.judging.bill import ROWS, Bill, beyond_bounds
 from simulation.judging.counts import COUNTS, Unsafe
 from simulation.making.maker import PLATFORMS, make
 from simulation.making.wild import make_wild
 from simulation.play import Verdict, play, played
-from simulation.shrink import shrink
+from simulation.shrink import parts_of, shrink
 from simulation.stories.story import Story
 
 DEFAULT_INCIDENTS: Final = 10_000
@@ -45,10 +44,9 @@ class PlayTotals:
     recoveries_s: list[float] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     bill: Bill = field(default_factory=Bill)
-    open: Counter[int] = field(default_factory=Counter)  # by the finding's place in the list
-    new: list[tuple[Unsafe, Story]] = field(default_factory=list)
+    found: list[tuple[Unsafe, Story]] = field(default_factory=list)
 
-    def take(self, verdict: Verdict, findings: Sequence[Finding]) -> None:
+    def take(self, verdict: Verdict) -> None:
         """Add one story's. A kind counts once a story."""
         figures = verdict.figures
         self.stories += 1
@@ -61,15 +59,11 @@ class PlayTotals:
         self.bill.add(verdict.bill)
         for kind in sorted(verdict.kinds):
             self.counts[kind] += 1
-            known = explanation(kind, verdict.story, findings)
-            if known is not None:
-                self.open[findings.index(known)] += 1
-            else:
-                self.new.append((next(unsafe for unsafe in verdict.unsafe if unsafe.kind == kind), verdict.story))
+            self.found.append((next(unsafe for unsafe in verdict.unsafe if unsafe.kind == kind), verdict.story))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 1 where anything was unsafe, known or new."""
+    """Returns the exit status: 1 where anything was unsafe."""
     options = _options(argv)
     before = logging.root.manager.disable
     _quiet()
@@ -87,25 +81,22 @@ def _quiet() -> None:
 def _run(options: argparse.Namespace) -> int:
     if options.play is not None:
         return _play_file(options.play, options.verbose)
-    findings = open_findings()
-    if options.tidy:
-        return _tidy(findings)
     print(f"seed {options.seed}: stories until {options.incidents} Incidents have opened")
     began = time.monotonic()
     tally, written, is_cut = PlayTotals(), StoryWriter(options.out), False
     printed_at = began
     try:
         for verdict in _verdicts(options.seed, options.incidents, options.jobs, options.platform, is_wild=options.wild):
-            tally.take(verdict, findings)
-            written.take(tally.new)
+            tally.take(verdict)
+            written.take(tally.found)
             if time.monotonic() - printed_at >= PROGRESS_S:
                 printed_at = time.monotonic()
-                print(f"{tally.incidents} Incidents, {len(tally.new)} new failures", file=sys.stderr, flush=True)
+                print(f"{tally.incidents} Incidents, {len(tally.found)} failures", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         is_cut = True
         print("cut off; this is what was played:")
-    _print(tally, findings, time.monotonic() - began)
-    print("\n".join([f"\nnew: {len(tally.new)}", *written.lines]))
+    _print(tally, time.monotonic() - began)
+    print("\n".join([f"\nfailures: {len(tally.found)}", *written.lines]))
     return CUT_OFF if is_cut else 1 if tally.counts or beyond_bounds(tally.bill) else 0
 
 
@@ -120,7 +111,6 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=_positive, default=1, help="processes")
     parser.add_argument("--out", type=Path, default=Path("build/proving"), help="where shrunk stories are written")
     parser.add_argument("--play", type=Path, help="play the story of this file, and nothing else")
-    parser.add_argument("--tidy", action="store_true", help="drop the open findings whose stories no longer show them")
     parser.add_argument("--verbose", action="store_true", help="with --play: every Incident's timeline and the truth")
     return parser.parse_args(argv)
 
@@ -164,7 +154,7 @@ def _verdicts(seed: int, incidents: int, processes: int, platform: str, *, is_wi
                     yield verdict
 
 
-def _print(tally: PlayTotals, findings: Sequence[Finding], took_s: float) -> None:
+def _print(tally: PlayTotals, took_s: float) -> None:
     rate = tally.incidents / took_s * 60 if took_s else 0.0
     print(f"{tally.stories} stories, {tally.incidents} Incidents in {took_s:.0f} s: {rate:.0f} Incidents a minute")
     print(f"{tally.submissions} submissions, {tally.pages} pages, {tally.steps_lost} steps lost")
@@ -176,10 +166,6 @@ def _print(tally: PlayTotals, findings: Sequence[Finding], took_s: float) -> Non
     for kind, meaning in COUNTS.items():
         print(f"  {tally.counts[kind]:6}  {kind:20} {meaning}")
     _print_bill(tally.bill)
-    if findings:
-        print("\nof these explained by findings that are open:")
-        for index, finding in enumerate(findings):
-            print(f"  {tally.open[index]:6}  {finding.kind:20} {finding.summary}")
 
 
 def _print_bill(bill: Bill) -> None:
@@ -199,7 +185,7 @@ def _print_bill(bill: Bill) -> None:
 
 
 class StoryWriter:
-    """The shortest story of each new failure, a few per kind, written as soon as it is found: a run of hours that is
+    """The shortest story of each failure, a few per kind, written as soon as it is found: a run of hours that is
     cut off has lost nothing.
     """
 
@@ -210,13 +196,13 @@ class StoryWriter:
         self._number: Counter[str] = Counter()
         self._seen: set[tuple[str, frozenset[str]]] = set()
 
-    def take(self, new: Sequence[tuple[Unsafe, Story]]) -> None:
+    def take(self, found: Sequence[tuple[Unsafe, Story]]) -> None:
         """Those that came since the last time."""
-        for unsafe, story in new[self._taken :]:
+        for unsafe, story in found[self._taken :]:
             is_like_one = any(kind == unsafe.kind and parts <= parts_of(story) for kind, parts in self._seen)
             if self._number[unsafe.kind] < SHRUNK_PER_KIND and not is_like_one:
                 self._write(unsafe, story)
-        self._taken = len(new)
+        self._taken = len(found)
 
     def _write(self, unsafe: Unsafe, story: Story) -> None:
         short = shrink(story, unsafe.kind)
@@ -229,16 +215,6 @@ class StoryWriter:
         line = f"  {unsafe.kind}: {unsafe.detail}\n    {', '.join(sorted(parts)) or 'nothing at all'}: {path}"
         self.lines.append(line)
         print(f"found:\n{line}", file=sys.stderr, flush=True)
-
-
-def _tidy(findings: Sequence[Finding]) -> int:
-    kept = still_open(findings)
-    for finding in findings:
-        if finding not in kept:
-            print(f"fixed: {finding.kind}: {finding.summary}")
-    keep(kept)
-    print(f"{len(kept)} open, {len(findings) - len(kept)} fixed")
-    return 0
 
 
 def _play_file(path: Path, verbose: bool) -> int:

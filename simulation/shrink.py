@@ -28,6 +28,28 @@ def shrink(story: Story, kind: str, *, broken: Break | None = None) -> Story:
     return _cut(story, kind, broken)
 
 
+def parts_of(story: Story) -> frozenset[str]:
+    """What a story is made of: troubles, source faults, actions of people, and how its runs differ from the usual."""
+    parts = {f"source fault {source_fault.kind}" for source_fault in story.source_faults}
+    parts |= {f"action {action.what}" for action in story.actions}
+    for run in story.runs:
+        parts |= {f"trouble {trouble.kind}" for trouble in run.troubles}
+        parts |= {f"plan {run.plan}"} if run.plan != "obeyed" else set()
+        parts |= {f"watch {run.watch}"} if run.watch != "monitor" else set()
+        parts |= {"ends"} if run.steps is not None else set()
+        parts |= {f"platform {run.platform}"} if run.platform != "sagemaker" else set()
+        parts |= {"long history"} if run.history else set()
+        parts |= {"array"} if run.in_array else set()
+        parts |= {"auto-resume"} if run.auto_resume else set()
+        parts |= {"no requeue"} if not run.requeue else set()
+        parts |= {"no capacity"} if run.refusals else set()
+    if len(story.runs) > 1:
+        parts.add("several runs")
+    if story.recovery != "None":
+        parts.add("NodeRecovery")
+    return frozenset(parts)
+
+
 def _cut(story: Story, kind: str, broken: Break | None) -> Story:
     """It ends soon after the unsafe thing, where that is still one then."""
     found = [unsafe.at_s for unsafe in play(story, broken=broken).unsafe if unsafe.kind == kind]

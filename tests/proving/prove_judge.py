@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from simulation.command import stories
-from simulation.findings import explanation, open_findings
 from simulation.judging.bill import Bill, beyond_bounds
 from simulation.play import play
 from simulation.stages.world import World
@@ -28,13 +27,12 @@ CHUNK: Final = 25
 
 def caught(breaks: Callable[[World], None] | None, played: Sequence[Story]) -> tuple[int, str, Bill]:
     """(Incidents played, what caught it or nothing, the bill), over the stories in their order."""
-    bill, findings = Bill(), open_findings()
+    bill = Bill()
     for story in played:
         verdict = play(story, broken=breaks)
         bill.add(verdict.bill)
-        new = sorted(kind for kind in verdict.kinds if explanation(kind, story, findings) is None)
-        if new:
-            return bill.incidents, new[0], bill
+        if verdict.kinds:
+            return bill.incidents, min(verdict.kinds), bill
     beyond = beyond_bounds(bill)
     return bill.incidents, f"the bill: {beyond[0].name}" if beyond else "", bill
 
