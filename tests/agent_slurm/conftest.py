@@ -1,6 +1,9 @@
 """A cluster of files, and everything of the Slurm side on it."""
 
-from collections.abc import Mapping
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +15,9 @@ from rekindle.protocol.cluster.names import attempt_key, nodes_key
 from rekindle.slurm_agent.base.ports import News, Reading
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.privileged.helper import Helper
+from rekindle.slurm_agent.privileged.remote import Channels, RemoteCaptures, RemoteReads, RemoteWorkers
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -69,10 +75,10 @@ class Head:
         self.now = START
         self.start()
 
-    def start(self) -> None:
-        """A new process of the agent."""
+    def start(self, channels: Channels | None = None) -> None:
+        """A new process of the agent. channels: to root's helper, which has the rights that this one has not."""
         runner = Runner(environ={"PATH": self.fake.path})
-        self.reads = CopyReads(runner, lambda: self.now)
+        self.reads = CopyReads(RemoteReads(channels) if channels else runner, lambda: self.now)
         self.followed_jobs = FollowedJobs()
         node_map = NodeMap(str(self.resources))
         self.owners = owners = Owners("ml", self.board.get)
@@ -86,6 +92,8 @@ class Head:
             published=self.board.get,
             owners=owners,
             kept=(kept := SpecFolder(self.fake.folder / "kept")),
+            captures=RemoteCaptures(channels) if channels else None,
+            files=UserFiles(RemoteWorkers(channels)) if channels else None,
         )
         self.commands = Commands(
             cluster="ml",
@@ -132,6 +140,17 @@ class Head:
 
     def nodes(self) -> NodesDoc:
         return NodesDoc.from_json(self.board[nodes_key("ml")])
+
+
+@contextmanager
+def served(helper: Helper, ways: int) -> Iterator[list[socket.socket]]:
+    """The agent's ends of the ways to root's helper."""
+    pairs = [socket.socketpair() for _ in range(ways)]
+    for own, _ in pairs:
+        threading.Thread(target=helper.serve, args=(own,), daemon=True).start()
+    yield [agents for _, agents in pairs]
+    for _, agents in pairs:
+        agents.close()
 
 
 @pytest.fixture

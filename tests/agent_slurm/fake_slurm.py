@@ -49,6 +49,7 @@ _SCRIPT = r"""#!/bin/sh
 # Answers from files beside this one; nothing is started but sed, grep and cat.
 here=FOLDER
 name=$(basename "$0")
+echo "$name $*" >> "$here/run.log"
 refuse() { echo "$1" >&2; exit 1; }
 reach() { [ -e "$here/away" ] && refuse "$1 error: Unable to contact slurm controller (connect failure)"; }
 case "$name $*" in
@@ -170,6 +171,11 @@ class FakeSlurm:
         (self.folder / "answers" / f"{command}.err").write_text(stderr)
         script = f"cat {self.folder}/answers/{command}.out\ncat {self.folder}/answers/{command}.err >&2\nexit {code}\n"
         (self.folder / "answers" / command).write_text(script)
+
+    def run(self) -> int:
+        """How many commands were run, whoever ran them."""
+        log = self.folder / "run.log"
+        return len(log.read_text().splitlines()) if log.exists() else 0
 
     def calls(self) -> list[list[str]]:
         """The argument lists of the commands that would have changed something, in order."""

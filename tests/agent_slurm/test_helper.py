@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import BarredHere, NotHolder, SlurmError, SlurmRefused
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.privileged import helper
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
 from rekindle.slurm_agent.privileged.helper import Helper
 from rekindle.slurm_agent.privileged.remote import Asking, Channels, RemoteGate, RemoteReads, RemoteWorkers
@@ -37,7 +39,7 @@ from rekindle.slurm_agent.privileged.requests import (
     packed,
     unpacked,
 )
-from tests.agent_slurm.conftest import Head
+from tests.agent_slurm.conftest import Head, served
 from tests.agent_slurm.test_submit import order_of
 
 ACTS = "mode = act\n[allow]\nverbs = *\n"
@@ -77,14 +79,9 @@ def side(tmp_path: Path) -> Iterator[Side]:
     settings = Settings.read(environ, {"cluster": "ml", "state_dir": str(tmp_path / "state")})
     own = tmp_path / "state-root"
     own.mkdir(mode=0o700)
-    helper = Helper(settings, own)
-    pairs = [socket.socketpair() for _ in range(3)]
-    for ours, _ in pairs:
-        threading.Thread(target=helper.serve, args=(ours,), daemon=True).start()
-    [mine, *others] = [theirs for _, theirs in pairs]
-    yield Side(head, helper, own, allow, mine, Channels(others))
-    for _, theirs in pairs:
-        theirs.close()
+    root = Helper(settings, own)
+    with served(root, 3) as [mine, *others]:
+        yield Side(head, root, own, allow, mine, Channels(others))
 
 
 def requests(rng: random.Random, secret: Path) -> Iterator[bytes]:
@@ -267,3 +264,23 @@ def test_where_this_process_is_not_root_there_is_nothing_to_separate(monkeypatch
 
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert separation.user() is None
+
+
+def test_what_all_jobs_showed_at_once_is_captured_from_while_nobody_has_read_later(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def excluded(since: float | None) -> tuple[str, int]:
+        before = side.head.fake.run()
+        found = side.channels.ask(Request(verb=HelperVerb.CAPTURE, job=7, text="rekindle", since=since))
+        return found["exclude"], side.head.fake.run() - before
+
+    at = time.monotonic()
+    side.head.fake.jobs([{"JobID": "7", "ExcNodeList": "node1"}])
+    assert excluded(at) == ("node1", 4), "also slurmctld's settings, and the script"
+    side.head.fake.jobs([{"JobID": "7", "ExcNodeList": "node2"}])
+    assert excluded(at) == ("node1", 1)
+    assert excluded(time.monotonic()) == ("node2", 3)
+    assert excluded(None) == ("node2", 3)
+    side.head.fake.jobs([{"JobID": "7", "ExcNodeList": "node3"}])
+    monkeypatch.setattr(helper, "READING_S", -1.0)
+    assert excluded(at) == ("node3", 3), "a number is another job's later"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.agent_look import MOST_COMMANDS, play
 
 
-def test_a_first_look_asks_of_all_jobs_at_once_and_rest_costs_little(tmp_path: Path) -> None:
-    few, many = (play(tmp_path / str(n), nodes=8, jobs=2 * n, protected=n) for n in (10, 40))
-    assert (few[2], many[2]) == (10, 40)
-    assert few[1] == many[1] <= 8
-    assert few[3] == many[3] <= MOST_COMMANDS
+@pytest.mark.parametrize("has_helper", [False, True])
+def test_a_first_look_asks_of_all_jobs_at_once_and_rest_costs_little(tmp_path: Path, has_helper: bool) -> None:
+    few, many = (play(tmp_path / str(n), nodes=8, jobs=2 * n, protected=n, has_helper=has_helper) for n in (10, 40))
+    assert (few.followed, many.followed) == (10, 40)
+    assert few.first == many.first <= 10
+    assert few.rest == many.rest <= MOST_COMMANDS

@@ -101,7 +101,7 @@ def parse_environment(raw: bytes, wanted: Callable[[str], bool] = lambda _: True
 
 def environment_of(state_location: str, job: int) -> Captured:
     """The environment that a protected job was submitted with. Never raises."""
-    raw = _environment(state_location, job)
+    raw = _kept_file(state_location, job, "environment", MAX_ENVIRONMENT_BYTES)
     if raw is None:
         return Captured(kept=None)
     whole = parse_environment(raw)
@@ -114,7 +114,7 @@ def variables_of(
     state_location: str, job: int, names: Collection[str], prefixes: tuple[str, ...] = ()
 ) -> Mapping[str, str]:
     """Of any job those variables alone; of no job that is not protected is more taken. Never raises."""
-    raw = _environment(state_location, job) or b""
+    raw = _kept_file(state_location, job, "environment", MAX_ENVIRONMENT_BYTES) or b""
     return parse_environment(raw, lambda name: name in names or name.startswith(prefixes))
 
 
@@ -141,25 +141,20 @@ class StateFiles:
         return submission_of(self.location, job, {"SubmitLine": line}, version=version).arguments
 
 
-def _environment(state_location: str, job: int) -> bytes | None:
-    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "environment"
+def _kept_file(state_location: str, job: int, name: str, limit: int) -> bytes | None:
+    """None where it cannot be read, or is longer. Source: slurm src/slurmctld/job_mgr.c, _write_data_to_file."""
+    path = f"{state_location or '/nonexistent'}/hash.{job % 10}/job.{job}/{name}"
     try:
-        return path.read_bytes() if path.stat().st_size <= MAX_ENVIRONMENT_BYTES else None
+        with open(path, "rb") as file:
+            return file.read() if os.fstat(file.fileno()).st_size <= limit else None
     except OSError:
         return None
 
 
 def script_of(state_location: str, job: int) -> str | None:
-    """The batch script as slurmctld keeps it, NUL-terminated; None where the file cannot be read. Never raises.
-
-    Source: slurm src/slurmctld/job_mgr.c, _write_data_to_file.
-    """
-    path = Path(state_location or "/nonexistent") / f"hash.{job % 10}" / f"job.{job}" / "script"
-    try:
-        if path.stat().st_size > MAX_SCRIPT_BYTES:
-            return None
-        raw = path.read_bytes()
-    except OSError:
+    """The batch script as slurmctld keeps it, NUL-terminated; None where the file cannot be read. Never raises."""
+    raw = _kept_file(state_location, job, "script", MAX_SCRIPT_BYTES)
+    if raw is None:
         return None
     found = raw.rstrip(b"\0").decode("utf-8", "replace").replace("\0", "\ufffd")
     return found if found.startswith("#!") else None

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -49,10 +50,12 @@ from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodemap import MAX_BYTES as MAX_RESOURCES_BYTES
 from rekindle.slurm_agent.reading.nodes import Settings
-from rekindle.slurm_agent.reading.run import Runner, Unreadable
+from rekindle.slurm_agent.reading.run import Runner, TooMuch, Unreadable
 
 SETTINGS_S: Final = 60.0
 AGAIN_S: Final = 1.0  # between two looks at whose jobs there are
+# What all jobs showed at once is captured from for so long: the next job of a number comes later.
+READING_S: Final = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,15 @@ class _Parts:
     is_locked: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """All jobs and their records, shown after `at` (time.monotonic)."""
+
+    at: float
+    jobs: Mapping[int, Job]
+    details: Mapping[int, Mapping[str, str]]
+
+
 class Helper:
     """`own`: a folder of root's alone, for caps, specs and the lock. `is_leaving`: see `Gate`; `is_removing`: the
     kept specs may be removed. For several threads, and for requests of anyone."""
@@ -95,6 +107,7 @@ class Helper:
         self._users: set[tuple[int | None, int | None]] = set()
         self._looked_at = 0.0
         self._looking = threading.Lock()
+        self._reading: _Reading | None = None
         self._changing = threading.Lock()
         self._settings: tuple[float, Settings] | None = None
         self._kept = SpecFolder(own, lambda: self._slurm_settings().state_location)
@@ -139,6 +152,7 @@ class Helper:
         try:
             asked: Request = unpacked(Request, raw)
             self._granted.until = time.monotonic() + asked.left_s
+            self._forget_reading()
             return packed(Answer(done=self._work[asked.verb](asked)))
         except (SlurmError, OSError) as err:
             return packed(failure(err))
@@ -195,6 +209,33 @@ class Helper:
             raise UnknownJob(f"slurmctld does not know job {number}")
         return found
 
+    def _forget_reading(self) -> None:
+        """It holds all of the queue."""
+        held = self._reading
+        if held is not None and _is_over(held):
+            self._reading = None
+
+    def _as_shown(self, number: int, since: float | None) -> tuple[Job, Mapping[str, str]]:
+        """A job and its record; see `Request.since`. Raises: SlurmError."""
+        if since is not None:
+            with self._looking:
+                held = self._reading
+                if held is None or held.at < since or _is_over(held):
+                    self._reading = held = self._read_all()
+            if number in held.details:
+                return held.jobs[number], held.details[number]
+        job = self._slurm_job(number)
+        return job, self._parts.reads.detail(job)
+
+    def _read_all(self) -> _Reading:
+        """Raises: SlurmError."""
+        at, reads = time.monotonic(), self._parts.reads
+        jobs = {job.job: job for job in reads.jobs()}
+        details: Mapping[int, Mapping[str, str]] = {}
+        with suppress(TooMuch):
+            details = reads.details([*jobs.values()])
+        return _Reading(at=at, jobs=jobs, details=details)
+
     # ---- verbs
 
     def _lock(self, _: Request) -> Mapping[str, Any]:
@@ -245,10 +286,9 @@ class Helper:
         return {"arguments": None if found is None else list(found)}
 
     def _capture(self, asked: Request) -> Mapping[str, Any]:
-        job = self._slurm_job(_job(asked))
         if comment.parse(asked.text) is None or not asked.text.isprintable():
             raise SlurmRefused("that is no comment of a protected job")
-        detail = self._parts.reads.detail(job)
+        job, detail = self._as_shown(_job(asked), asked.since)
         try:
             found = self._parts.captures.capture(
                 replace(job, comment=asked.text), detail, self._slurm_settings(), asked.exclude
@@ -355,6 +395,10 @@ class Helper:
             self._looked_at = time.monotonic()
         if who not in self._users:
             raise WorkNotDone(f"user {uid} with group {gid} has no job here")
+
+
+def _is_over(reading: _Reading) -> bool:
+    return time.monotonic() - reading.at > READING_S
 
 
 def _job(asked: Request) -> int:

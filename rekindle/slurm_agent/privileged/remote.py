@@ -237,8 +237,9 @@ class RemoteCaptures(Asking):
         detail: Mapping[str, str],  # noqa: ARG002
         settings: Settings,  # noqa: ARG002
         exclude: str | None,
+        since: float | None = None,
     ) -> Capture:
-        found = self.ask(HelperVerb.CAPTURE, job=job.job, text=job.comment, exclude=exclude)
+        found = self.ask(HelperVerb.CAPTURE, job=job.job, text=job.comment, exclude=exclude, since=since)
         facts = found["facts"]
         taken = CapturedSpec(
             spec=None if found["spec"] is None else JobSpec.from_json(found["spec"]),

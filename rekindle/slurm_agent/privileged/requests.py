@@ -174,7 +174,8 @@ class FileRequest(Document):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Document):
-    """One request. `left_s`: for how long the agent holds the cluster's lease. `text`: a job's comment or its line."""
+    """One request. `left_s`: for how long the agent holds the cluster's lease. `text`: a job's comment or its line.
+    `since`, by time.monotonic: one of many captures, for which what all jobs showed after that moment will do."""
 
     verb: HelperVerb
     left_s: Annotated[float, Number(0.0, MAX_LEFT_S)] = 0.0
@@ -186,6 +187,7 @@ class Request(Document):
     old: SlurmJobId | None = None
     text: Annotated[str, Text(128 * 1024)] = ""
     exclude: Annotated[str, Text(128 * 1024)] | None = None
+    since: Annotated[float, Number(0.0, 1e12)] | None = None
     names: Annotated[tuple[Name, ...], Items(50_000)] = ()
     prefixes: Annotated[tuple[Name, ...], Items(16)] = ()
     spec: Sha256 | None = None

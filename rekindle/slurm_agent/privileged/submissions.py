@@ -54,8 +54,16 @@ class Captures:
         """What slurmctld keeps."""
         return StateFiles(settings.state_location)
 
-    def capture(self, job: Job, detail: Mapping[str, str], settings: Settings, exclude: str | None) -> Capture:
+    def capture(
+        self,
+        job: Job,
+        detail: Mapping[str, str],
+        settings: Settings,
+        exclude: str | None,
+        since: float | None = None,  # noqa: ARG002
+    ) -> Capture:
         """A copy's comment is made from `job.comment`. exclude: as the user had it, where that is known already.
+        since, by time.monotonic: many are captured, and root's helper need not ask Slurm about each again.
 
         Raises: SlurmUnavailable; MailboxError.
         """

@@ -324,7 +324,10 @@ def _flags(at: Mapping[str, str]) -> dict[str, str]:
     """Up to 25.05 some flags share one value: `GresEnforceBind=Yes,KillOInInvalidDependent=YesSpreadJob=Yes`."""
     found: dict[str, str] = {}
     for key, given in at.items():
-        found |= dict(_FLAG.findall(f"{key}={given}")) if _SOME_FLAGS.fullmatch(f"{key}={given}") else {key: given}
+        if "=" in given and _SOME_FLAGS.fullmatch(f"{key}={given}"):
+            found.update(_FLAG.findall(f"{key}={given}"))
+        else:
+            found[key] = given
     if "KillOInInvalidDependent" in found:  # as it is spelt there
         found[KILL_ON_INVALID] = found.pop("KillOInInvalidDependent")
     return found

@@ -170,10 +170,9 @@ def fields(line: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
             before, _, after = line.partition(plain)
             line = f"{before} {key}={after}" if after.startswith((" ", "\n")) or not after else line
             found[key] = text
-    places = [(match[1], match.start(), match.end()) for match in _KEY.finditer(line)]
-    for index, (key, _, end) in enumerate(places):
-        until = places[index + 1][1] if index + 1 < len(places) else len(line)
-        found.setdefault(key, line[end:until].strip())
+    _, *parts = _KEY.split(line)  # keys and values in turn
+    for key, given in zip(parts[::2], parts[1::2], strict=True):
+        found.setdefault(key, given.strip())
     return found
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -62,6 +64,7 @@ class SlurmLook:
         self._found = ReadingChanges(self.held, inputs.owners, now)
         self._fresh: Mapping[int, Mapping[str, str]] = {}  # what many jobs were asked at once
         self._steps: Mapping[str, int] | None = None
+        self._many_since: float | None = None  # when many had been read, by time.monotonic
 
     def look(self) -> Reading:
         """Raises: SlurmError."""
@@ -247,11 +250,12 @@ class SlurmLook:
         changed = [
             job for job in protected if not job.is_lump and self._before.change_keys.get(job.job) != change_key(job)
         ]
+        unread = [job for job in changed if job.job not in self._fresh]
+        if len(unread) > SEVERAL:
+            with suppress(TooMuch):  # one user's records must not keep other users' from being read: asked singly
+                self._fresh = {**self._fresh, **self._reads.details(unread)}
         if len(changed) > SEVERAL:
-            try:
-                self._fresh = {**self._fresh, **self._reads.details(changed)}
-            except TooMuch:
-                return  # one user's records must not keep other users' from being read: they are asked singly
+            self._many_since = time.monotonic()
 
     def _detail(self, job: Job) -> Mapping[str, str] | None:
         """None: the job went while we looked."""
@@ -276,7 +280,7 @@ class SlurmLook:
         if before is not None and before.is_final and (before.asked_for == wanted or job.state in ENDED):
             return before
         exclude = before.exclude if before is not None and before.spec is not None else None
-        found = self._inputs.captures.capture(job, detail, self._settings, exclude)
+        found = self._inputs.captures.capture(job, detail, self._settings, exclude, self._many_since)
         known = JobCapture.of(found, wanted, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
