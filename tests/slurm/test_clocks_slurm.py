@@ -115,8 +115,6 @@ def test_a_submission_whose_answer_is_lost_as_the_clock_is_set(head: Heads, off:
 
 @pytest.mark.parametrize("off", HOURS, ids=str)
 def test_a_stop_and_a_start_while_the_clock_is_set_at_each_command(head: Heads, off: timedelta) -> None:
-    if head.lab.install.version() < (23, 2) and off > timedelta(0):
-        pytest.skip("22.05 holds a job to the EligibleTime that it had before slurmctld's clock was set back: open")
     job, runs = begun(head, "exec sleep 600")
     about = {"attempt": f"slurm.lab.{job}", "slurm_job": job}
     # Before 26.05 a node refuses the next start of a job while slurmctld's clock is behind that node's.

@@ -48,15 +48,18 @@ class Caps:
         self._write(changes, jobs)
 
     def note(self, job: int, what: str) -> None:
-        """The agent has held or submitted that job; "": let go."""
+        """The agent has held or submitted that job; "": let go, which leaves the time at which it had."""
         changes, jobs = self._read()
-        jobs.pop(str(job), None)
-        if what:
-            jobs[str(job)] = (what, self._now())
+        _, at = jobs.pop(str(job), ("", 0.0))
+        jobs[str(job)] = (what, self._now() if what else at)
         self._write(changes, jobs)
 
     def noted(self, job: int) -> str:
         return self._read()[1].get(str(job), ("", 0.0))[0]
+
+    def noted_at(self, job: int) -> float:
+        """When it was held or submitted here last, in seconds since 1970; 0 where it was not."""
+        return self._read()[1].get(str(job), ("", 0.0))[1]
 
     def _read(self) -> tuple[dict[str, list[float]], dict[str, tuple[str, float]]]:
         if self._unwritten is not None:

@@ -8,7 +8,7 @@ import os
 import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from rekindle.protocol.cluster.node_states import (
@@ -56,7 +56,7 @@ class Subject:
     job: Job
     about: Mapping[Kind, str]
     is_out: bool
-    begins_later: bool  # than a requeue alone makes it wait
+    begins_at: datetime | None  # where that is later than a requeue alone makes it wait
 
 
 class Gate:
@@ -162,6 +162,11 @@ class Gate:
             return self._is_leaving or self._noted(job.job) == HELD
         return change.kind in (ChangeKind.CANCEL, ChangeKind.CANCEL_WAITING) and never_ran_as(job) is not None
 
+    def _was_given_a_time(self, subject: Subject) -> bool:
+        """Since our hold. One that had come by then may seem late where slurmctld's clock was set back."""
+        held_at = self._countable(lambda: self._caps.noted_at(subject.job.job))
+        return subject.begins_at is not None and subject.begins_at.timestamp() > held_at
+
     def _noted(self, job: int) -> str:
         return self._countable(lambda: self._caps.noted(job))
 
@@ -214,16 +219,14 @@ class Gate:
         }
         is_out = says_out(shown) or job.comment.strip().strip("\"'").split(",")[0].strip() == OUT
         begins, submitted = text.moment(shown.get("EligibleTime")), text.moment(shown.get("SubmitTime"))
-        # Not of a submission before slurmctld's clock was set back: that time has come.
-        since = max(submitted, self._reads.now()) if submitted is not None else None
-        begins_later = begins is not None and since is not None and begins - since > REQUEUE_WAITS
-        return Subject(job=job, about=about, is_out=is_out, begins_later=begins_later)
+        begins_later = begins is not None and submitted is not None and begins - submitted > REQUEUE_WAITS
+        return Subject(job=job, about=about, is_out=is_out, begins_at=begins if begins_later else None)
 
     def _check_job(self, change: Change, subject: Subject, *, gives_back: bool) -> None:
         number = subject.job.job
         if subject.is_out and not gives_back and change.kind is not ChangeKind.RELEASE:
             raise SlurmRefused(f"job {number} was taken out of Rekindle's protection")
-        if change.kind is ChangeKind.START and subject.begins_later:
+        if change.kind is ChangeKind.START and self._was_given_a_time(subject):
             raise SlurmRefused(f"job {number} was given a time to begin at")
         is_held_release = change.kind is ChangeKind.RELEASE and subject.job.is_held
         if is_held_release and self._reads.why_waiting(number) == HELD_BY_ADMIN:
