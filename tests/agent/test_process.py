@@ -331,7 +331,7 @@ def test_the_process_ends_within_its_bound_whatever_hangs() -> None:
 def test_what_is_not_given_back_within_its_bound_is_named(rest: list[str], code: int, said: list[str]) -> None:
     hangs = (
         "import threading; from rekindle.slurm_agent import agent_process as agent\n"
-        f"agent._rest[:] = {rest!r}; agent._end_within(0.2); threading.Event().wait()\n"
+        f"agent._end_within(0.2, {rest!r}); threading.Event().wait()\n"
     )
     done = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, [line.partition(":")[0] for line in done.stdout.splitlines()]) == (code, said), done

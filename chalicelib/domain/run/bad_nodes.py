@@ -181,10 +181,11 @@ def _is_one_step(attempts: Iterable[str], incident: Incident) -> bool:
 
 def broken_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
     """The nodes of an attempt that ended because one of them was lost or broken, or that hung, as on a broken one."""
-    suspects = view.start is not None and (
-        view.start.state is StartState.LOST_NODE or incident.fault in NODE_FAULTS or incident.fault is FaultClass.HANG
-    )
-    return view.start.nodes[:MAX_LEFT] if view.start is not None and suspects else ()
+    if view.start is None:
+        return ()
+    is_lost = view.start.state is StartState.LOST_NODE
+    is_suspect = is_lost or incident.fault in NODE_FAULTS or incident.fault is FaultClass.HANG
+    return view.start.nodes[:MAX_LEFT] if is_suspect else ()
 
 
 def _fault_of(item: BadNode, incident: Incident) -> FaultClass:

@@ -35,7 +35,7 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, HELD_BY_ADMIN, Job
 from rekindle.slurm_agent.reading.nodes import Node
 from rekindle.slurm_agent.reading.run import Runner
-from rekindle.slurm_agent.reading.way_out import OUT, says_out
+from rekindle.slurm_agent.reading.way_out import is_out_word, says_out
 
 _T = TypeVar("_T")
 # Until a requeued job is eligible: cred_expire and a second more. Source: slurm job_mgr.c; slurm.conf(5), AuthInfo.
@@ -217,7 +217,7 @@ class Gate:
             Kind.USERS: job.user,
             Kind.POLICIES: asked.policy if asked is not None else policy,
         }
-        is_out = says_out(shown) or job.comment.strip().strip("\"'").split(",")[0].strip() == OUT
+        is_out = says_out(shown) or is_out_word(job.comment)
         begins, submitted = text.moment(shown.get("EligibleTime")), text.moment(shown.get("SubmitTime"))
         begins_later = begins is not None and submitted is not None and begins - submitted > REQUEUE_WAITS
         return Subject(job=job, about=about, is_out=is_out, begins_at=begins if begins_later else None)

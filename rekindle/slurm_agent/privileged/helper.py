@@ -26,13 +26,10 @@ from rekindle.slurm_agent.base.ports import NotHolder, SlurmError, SlurmRefused,
 from rekindle.slurm_agent.base.settings import Settings as AgentSettings
 from rekindle.slurm_agent.copies.capture import StateFiles, is_secret
 from rekindle.slurm_agent.copies.kept import SpecFolder
-from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.worker_process import frame
-from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.credentials import credentials
-from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.requests import (
     MAX_REQUEST_BYTES,
     Answer,
@@ -45,12 +42,12 @@ from rekindle.slurm_agent.privileged.requests import (
     received,
     unpacked,
 )
-from rekindle.slurm_agent.privileged.submissions import Captures, Copies
+from rekindle.slurm_agent.privileged.rights import Rights, rights
 from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodemap import MAX_BYTES as MAX_RESOURCES_BYTES
 from rekindle.slurm_agent.reading.nodes import Settings
-from rekindle.slurm_agent.reading.run import Runner, TooMuch, Unreadable
+from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 
 SETTINGS_S: Final = 60.0
 AGAIN_S: Final = 1.0  # between two looks at whose jobs there are
@@ -71,15 +68,6 @@ class _Granted(threading.local):
     def begin(self, token: str, at: datetime) -> None:  # noqa: ARG002
         """Orders are begun by the agent."""
         raise NotHolder("no order is begun here")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    reads: CopyReads
-    gate: Gate
-    captures: Captures
-    copies: Copies
-    is_locked: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +99,7 @@ class Helper:
         self._changing = threading.Lock()
         self._settings: tuple[float, Settings] | None = None
         self._kept = SpecFolder(own, lambda: self._slurm_settings().state_location)
+        self._is_locked = False
         self._parts = self._built(None)
         self._work: Mapping[HelperVerb, Callable[[Request], Mapping[str, Any]]] = {
             HelperVerb.LOCK: self._lock,
@@ -164,28 +153,21 @@ class Helper:
 
     # ---- parts
 
-    def _built(self, guard: int | None) -> _Parts:
+    def _built(self, guard: int | None) -> Rights:
         settings = self._own_settings
-        runner = Runner(environ=settings.environ, guard_fd=guard, holding=self._granted)
-        reads = CopyReads(runner, lambda: datetime.now(UTC))
-        gate = Gate(
-            runner=runner,
-            reads=reads,
-            caps=Caps(self._own / "caps.json"),
-            path=settings.allow_file,
-            is_hyperpod=lambda: Path(settings.resource_config).exists(),
+        return rights(
+            environ=settings.environ,
+            guard_fd=guard,
+            holding=self._granted,
+            now=lambda: datetime.now(UTC),
+            folder=self._own,
+            allow_file=settings.allow_file,
+            resource_config=settings.resource_config,
             is_leaving=self._is_leaving,
-        )
-        copies = Copies(
-            runner=runner,
-            reads=reads,
-            gate=gate,
             settings=self._slurm_settings,
             files=self._files,
-            hashes=self._kept.hashes,
+            kept=self._kept,
         )
-        captures = Captures(reads, self._kept)
-        return _Parts(reads=reads, gate=gate, captures=captures, copies=copies, is_locked=guard is not None)
 
     def _slurm_settings(self) -> Settings:
         """slurmctld's. Raises: SlurmError."""
@@ -197,9 +179,9 @@ class Helper:
     def _state(self) -> StateFiles:
         return StateFiles(self._slurm_settings().state_location)
 
-    def _acting(self) -> _Parts:
+    def _acting(self) -> Rights:
         """Raises: NotHolder: nothing is changed but by the one agent of this head node."""
-        if not self._parts.is_locked:
+        if not self._is_locked:
             raise NotHolder("nothing is changed before the agent's lock is taken")
         return self._parts
 
@@ -240,11 +222,12 @@ class Helper:
 
     def _lock(self, _: Request) -> Mapping[str, Any]:
         with self._changing:
-            if not self._parts.is_locked:
+            if not self._is_locked:
                 try:
                     self._parts = self._built(acquire(self._own, wait_s=0.0, stop=threading.Event()))
                 except LockTaken as err:
                     return {"is_taken": True, "why": str(err)}
+                self._is_locked = True
         return {"is_taken": False}
 
     def _resources(self, _: Request) -> Mapping[str, Any]:

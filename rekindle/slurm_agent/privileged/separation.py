@@ -121,7 +121,7 @@ def run(
                 sys.stderr.flush()
             os._exit(code)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda got, _: _tell(child, got))
+        signal.signal(number, lambda got, _: _pass_on(child, got))
     for ours, theirs in pairs:
         theirs.close()
         threading.Thread(target=serve, args=(ours,), name="helper", daemon=True).start()
@@ -129,7 +129,7 @@ def run(
     return max(1, os.waitstatus_to_exitcode(status)) if os.WIFSIGNALED(status) else os.waitstatus_to_exitcode(status)
 
 
-def _tell(child: int, number: int) -> None:
+def _pass_on(child: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(child, number)
 

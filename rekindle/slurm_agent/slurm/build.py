@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,7 +16,6 @@ from rekindle.slurm_agent.base.ports import AgentContext, Parts
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
-from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.remote import (
     Channels,
@@ -28,10 +26,11 @@ from rekindle.slurm_agent.privileged.remote import (
     RemoteReads,
     RemoteWorkers,
 )
+from rekindle.slurm_agent.privileged.rights import rights
 from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
-from rekindle.slurm_agent.reading.run import Runner, Unreadable
+from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
 from rekindle.slurm_agent.watching.joining import Joining, Rules
@@ -64,24 +63,27 @@ def _of_the_helper(ground: AgentContext, channels: Channels, now: Callable[[], d
 
 
 def _own(ground: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> _Rights:
-    runner = Runner(environ=ground.environ, guard_fd=ground.guard_fd, holding=ground.holding)
-    reads, files = CopyReads(runner, now), UserFiles()
-    gate = Gate(
-        runner=runner,
-        reads=reads,
-        caps=Caps(ground.state_dir / "caps.json"),
-        path=ground.allow_file,
-        is_hyperpod=lambda: Path(ground.resource_config).exists(),
+    files = UserFiles()
+    own = rights(
+        environ=ground.environ,
+        guard_fd=ground.guard_fd,
+        holding=ground.holding,
+        now=now,
+        folder=ground.state_dir,
+        allow_file=ground.allow_file,
+        resource_config=ground.resource_config,
         is_leaving=ground.is_leaving,
+        settings=settings,
+        files=files,
+        kept=SpecFolder(ground.state_dir if ground.keeps else None, lambda: settings().state_location),
     )
-    kept = SpecFolder(ground.state_dir if ground.keeps else None, lambda: settings().state_location)
     return _Rights(
-        reads=reads,
+        reads=own.reads,
         node_map=NodeMap(ground.resource_config),
         files=files,
-        gate=gate,
-        captures=Captures(reads, kept),
-        copies=Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=kept.hashes),
+        gate=own.gate,
+        captures=own.captures,
+        copies=own.copies,
     )
 
 
@@ -90,25 +92,25 @@ def build(ground: AgentContext) -> Parts:
     now = ground.wall or SystemClock().now
     channels = ground.channels
     if channels is None:
-        rights = _own(ground, now, lambda: watch.current_settings())
+        parts = _own(ground, now, lambda: watch.current_settings())
     else:
-        rights = _of_the_helper(ground, channels, now)
+        parts = _of_the_helper(ground, channels, now)
     followed_jobs = FollowedJobs()
     published = _Published(ground.s3, ground.bucket)
     owners = Owners(ground.cluster, published.surely)
-    joining = Joining(rights.reads, Rules(partitions=ground.partitions, accounts=ground.accounts))
+    joining = Joining(parts.reads, Rules(partitions=ground.partitions, accounts=ground.accounts))
     watch = Watch(
         cluster=ground.cluster,
-        reads=rights.reads,
-        node_map=rights.node_map,
+        reads=parts.reads,
+        node_map=parts.node_map,
         memory=ground.memory,
         own_actions=ground.own_actions,
         followed_jobs=followed_jobs,
         published=published.surely,
         owners=owners,
         joining=joining,
-        files=rights.files,
-        captures=rights.captures,
+        files=parts.files,
+        captures=parts.captures,
     )
     relay = MailboxRelay(
         cluster=ground.cluster,
@@ -116,15 +118,15 @@ def build(ground: AgentContext) -> Parts:
         s3=ground.s3,
         memory=ground.memory,
         followed_jobs=followed_jobs,
-        files=rights.files,
+        files=parts.files,
         holding=ground.holding,
-        observes=rights.gate.observes,
+        observes=parts.gate.observes,
     )
     commands = Commands(
         cluster=ground.cluster,
-        reads=rights.reads,
-        gate=rights.gate,
-        node_map=rights.node_map,
+        reads=parts.reads,
+        gate=parts.gate,
+        node_map=parts.node_map,
         settings=watch.current_settings,
         now=now,
         owners=owners,
@@ -136,11 +138,11 @@ def build(ground: AgentContext) -> Parts:
         followed=watch.followed,
         spec=watch.spec,
         deliver=relay.deliver,
-        files=rights.files,
-        captures=rights.captures,
-        copies=rights.copies,
+        files=parts.files,
+        captures=parts.captures,
+        copies=parts.copies,
     )
-    return Parts(slurm=commands, watcher=watch, relay=relay, kept=rights.captures.kept)
+    return Parts(slurm=commands, watcher=watch, relay=relay, kept=parts.captures.kept)
 
 
 class _Published:

@@ -24,7 +24,7 @@ from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.resume.load_failures import settle_load
 from chalicelib.domain.rules.run.budgets import fruitless_of_job, over_budget
 from chalicelib.domain.rules.run.loss import roll_back
-from chalicelib.domain.rules.run.preparing import settle_try
+from chalicelib.domain.rules.run.preparing import left_to, settle_try
 from chalicelib.domain.run.bad_nodes import broken_one_of, is_lost
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.movement import new_watch
@@ -256,8 +256,7 @@ def adopt_again(context: RuleContext) -> Decision | None:
         return None
     elsewhere = result(context, "AdoptAttempt", Done.SIBLING)
     if elsewhere is not None:
-        reason = f"{elsewhere.detail}: nothing is started beside it"
-        return context.close("adopt.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
+        return left_to("adopt.goes_on", context, elsewhere.detail)
     is_lost = result(context, "AdoptAttempt", Done.UNAVAILABLE) is not None
     if not is_lost and (not context.seen.current or context.seen.current == attempt.name):
         return None

@@ -9,7 +9,7 @@ from typing import Final
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, story, whole_story
 from chalicelib.domain.faults.poison import as_begun, died_at, died_at_most, without_loaded
-from chalicelib.domain.model.action import QuarantineCheckpoint, Severity
+from chalicelib.domain.model.action import Action, QuarantineCheckpoint, Severity
 from chalicelib.domain.model.incident import Incident, Phase, best_step
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
@@ -113,10 +113,14 @@ def goes_on(context: RuleContext) -> Decision | None:
     if not isinstance(context.seen.next_link, Known):
         return None
     link = context.seen.next_link.value
-    reason = f"{link}, which is protected as a Job of its own, continues in the same mailbox"
-    return context.close(
-        "resubmit.goes_on", f"{reason}: nothing is started beside it", Phase.STOPPED, severity=Severity.WARNING
-    )
+    why = f"{link}, which is protected as a Job of its own, continues in the same mailbox"
+    return left_to("resubmit.goes_on", context, why)
+
+
+def left_to(rule_name: str, context: RuleContext, why: str, *actions: Action) -> Decision:
+    """The end of the Incident of a run that another Job continues."""
+    reason = f"{why}: nothing is started beside it"
+    return context.close(rule_name, reason, Phase.STOPPED, *actions, severity=Severity.WARNING)
 
 
 BEFORE_ATTEMPT: Final = (job_gone, old_attempt_settled, budget_spent, resubmit_prepare)

@@ -14,7 +14,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import NO_SIBLING
 from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.new_attempt import NEW_ATTEMPT
-from chalicelib.domain.rules.run.preparing import back_off_for_capacity, goes_on
+from chalicelib.domain.rules.run.preparing import back_off_for_capacity, goes_on, left_to
 from chalicelib.domain.rules.run.starts import (
     left_behind,
     requeue_refused,
@@ -58,8 +58,7 @@ def resubmit_sibling(context: RuleContext) -> Decision | None:
         ours = _ordered_before(context, besides=found.attempt)
         context = dataclasses.replace(context, incident=undo_try(context.incident))
         if not found.attempt:
-            reason = f"{found.detail}: nothing is started beside it"
-            return context.close("resubmit.goes_on", reason, Phase.STOPPED, *ours, severity=Severity.WARNING)
+            return left_to("resubmit.goes_on", context, found.detail, *ours)
         adopted = adopt_sibling(context, found.attempt)
         return dataclasses.replace(adopted, actions=(*adopted.actions, *ours))
     if context.incident.resubmission.pending is None and isinstance(context.seen.sibling, Known):

@@ -1,0 +1,57 @@
+"""The parts that need root's or another user's rights, put together: in the agent's process, or in root's helper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from rekindle.slurm_agent.base.ports import LeaseHolder
+from rekindle.slurm_agent.copies.kept import SpecFolder
+from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.files.user_files import UserFiles
+from rekindle.slurm_agent.privileged.caps import Caps
+from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.submissions import Captures, Copies
+from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.run import Runner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """What reads Slurm and changes it."""
+
+    reads: CopyReads
+    gate: Gate
+    captures: Captures
+    copies: Copies
+
+
+def rights(
+    *,
+    environ: Mapping[str, str],
+    guard_fd: int | None,
+    holding: LeaseHolder | None,
+    now: Callable[[], datetime],
+    folder: Path,
+    allow_file: str,
+    resource_config: str,
+    is_leaving: bool,
+    settings: Callable[[], Settings],
+    files: UserFiles,
+    kept: SpecFolder,
+) -> Rights:
+    """guard_fd: see `lock`. folder: of the caps. settings: slurmctld's. Nothing is run or read yet."""
+    runner = Runner(environ=environ, guard_fd=guard_fd, holding=holding)
+    reads = CopyReads(runner, now)
+    gate = Gate(
+        runner=runner,
+        reads=reads,
+        caps=Caps(folder / "caps.json"),
+        path=allow_file,
+        is_hyperpod=lambda: Path(resource_config).exists(),
+        is_leaving=is_leaving,
+    )
+    copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=kept.hashes)
+    return Rights(reads=reads, gate=gate, captures=Captures(reads, kept), copies=copies)
