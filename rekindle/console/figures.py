@@ -144,7 +144,7 @@ def _members(body: Any) -> list[tuple[str, Any]]:
     return [(str(name), value) for name, value in body.items()] if isinstance(body, Mapping) else []
 
 
-def facts(body: Any, *, depth: int = 0) -> tuple[Fact, ...]:
+def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[Fact, ...]:
     """The members of an object as rows; what the other functions here take out of it is left to them."""
     if not isinstance(body, Mapping):
         return ()
@@ -152,7 +152,7 @@ def facts(body: Any, *, depth: int = 0) -> tuple[Fact, ...]:
     headed: dict[str, list[Fact]] = {}
     under: list[Fact] = []
     for name, value in body.items():
-        if name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
+        if name in without or name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
             continue
         if isinstance(value, Mapping) and ("counted" in value or not value):
             continue
