@@ -90,7 +90,9 @@ class Load(Record):
 
     `last_day`: repairs within the last 24 hours. `booked`: those ahead that have ordered none yet, and will be among
     the day's once they have. `group_ahead`, `group_last_day`, `group_booked`: the same among the nodes of its own
-    instance group; None where that is not known.
+    instance group; None where that is not known. `weighed_by`, `outlived_by`: protected runs on the node to which it
+    was reported lost: those whose own Incidents still weigh that against their heartbeats, and those whose steps have
+    gone on since.
     """
 
     ahead: int
@@ -99,6 +101,8 @@ class Load(Record):
     group_last_day: int | None = None
     booked: int = 0
     group_booked: int = 0
+    weighed_by: tuple[str, ...] = ()
+    outlived_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

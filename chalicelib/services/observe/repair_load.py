@@ -12,9 +12,11 @@ from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import Load, is_in_service
 from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, StepState
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from rekindle.protocol.cluster.documents import NodesDoc
+from rekindle.protocol.signals import FaultClass
 
 _PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
 _PAGE: Final = 100
@@ -32,11 +34,13 @@ class RepairLoad:
         now, mine = self.clock.now(), _claim(incident)
         ticket = _ticket(incident)
         try:
-            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
+            opened = [other for other, _ in self.store.list_open()]
+            others = [other for other in opened if _is_beside(other, incident)]
             ahead = [
                 other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
             ]
-            closed = self._closed_of_late(incident)
+            late = self._closed_of_late(incident)
+            closed = [other for other in late if _is_beside(other, incident)]
             ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
             recent = [*others, *closed]
         except RecoveryError as err:
@@ -51,6 +55,8 @@ class RepairLoad:
                 group_ahead=len(_of_group(ahead, group)) if group else None,
                 group_last_day=_repairs(_of_group(recent, group), now) if group else None,
                 group_booked=len(_of_group(booked, group)) if group else 0,
+                weighed_by=tuple(sorted(other.job_id or "" for other in opened if _weighs_loss(other, incident))),
+                outlived_by=tuple(sorted({other.job_id or "" for other in late if _outlived_loss(other, incident)})),
             )
         )
 
@@ -58,9 +64,10 @@ class RepairLoad:
         """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
         try:
             others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
-            now, closed = self.clock.now(), self._closed_of_late(incident)
+            closed = [other for other in self._closed_of_late(incident) if _is_beside(other, incident)]
         except RecoveryError:
             return frozenset()  # then more nodes count as down, and less is done
+        now = self.clock.now()
         mended = [item for item in (incident, *others) if item.repair is not None and item.repair.steps]
         mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
         return frozenset(item.node for item in mended if item.node is not None)
@@ -70,12 +77,33 @@ class RepairLoad:
         cursor: str | None = None
         for _ in range(_PAGES):
             page = self.store.list_closed(limit=_PAGE, cursor=cursor)
-            found += [other for other in page.incidents if _is_beside(other, incident)]
+            found += page.incidents
             cursor = page.cursor
             # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
             if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * DAY):
                 break
         return found
+
+
+def _is_of_its_loss(one: Incident, incident: Incident) -> bool:
+    """A run's own Incident to which the cluster's word that it has lost this node was given."""
+    is_of_a_run = one.job_id is not None and one.cluster == incident.cluster and one.fault is FaultClass.NODE_LOST
+    return is_of_a_run and any(
+        signal.kind is SignalKind.NODE_STATE and signal.node == incident.node for signal in one.signals
+    )
+
+
+def _weighs_loss(one: Incident, incident: Incident) -> bool:
+    """It has not decided yet whether the run is dead (rule `defer.confirm`)."""
+    is_weighing = one.is_open and one.phase is Phase.HOLDING and one.tracking.watch_at is not None
+    return is_weighing and not one.approvals and _is_of_its_loss(one, incident)
+
+
+def _outlived_loss(one: Incident, incident: Incident) -> bool:
+    """The run has gone on by itself since the node was reported lost (rule `healed`)."""
+    is_healed = one.phase is Phase.RECOVERED and not one.resubmission.tries
+    is_of_now = one.closed_at is not None and one.closed_at >= incident.opened_at
+    return is_healed and is_of_now and _is_of_its_loss(one, incident)
 
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:

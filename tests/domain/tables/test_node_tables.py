@@ -476,6 +476,19 @@ NODE_TABLE: list[Row] = [
         Notify,
     ),
     row(
+        "node.run_weighed",
+        asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
+        observed(node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, weighed_by=("llm",))))),
+        P.HOLDING,
+    ),
+    row(
+        "node.run_lives",
+        asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
+        observed(node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, outlived_by=("llm",))))),
+        P.HANDED_OVER,
+        Notify,
+    ),
+    row(
         "node.cordon",
         asked(P.HOLDING, queued()),
         observed(node_view(load=Known(Load(ahead=1, last_day=9)))),

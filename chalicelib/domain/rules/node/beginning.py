@@ -10,7 +10,7 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
 from chalicelib.domain.model.action import CordonNode, Severity
 from chalicelib.domain.model.hardware_ledger import SuspectRule
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.known import Unknown
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.node import (
     GroupRole,
     Machines,
@@ -243,6 +243,29 @@ def node_shadow(context: RuleContext) -> Decision | None:
     return shadow(context, f"cordon {context.incident.node}, and then {rung or 'call a person'}")
 
 
+@rule("node.run_weighed", "node.run_lives")
+def node_run_lives(context: RuleContext) -> Decision | None:
+    """Only the cluster calls it lost, and a protected run on it may go on: wait while that run's own Incident weighs
+    it; a person where the run's steps have gone on since. slurmd may have died alone: a reboot would end the run."""
+    lead, load = leading_finding(findings_about_now(context)), view_of(context).load
+    if lead is None or lead.kind is not FindingKind.DOWN or lead.by_platform or waiting_order(context) is not None:
+        return None
+    if not isinstance(load, Known):
+        return None
+    if load.value.weighed_by:
+        runs = ", ".join(load.value.weighed_by)
+        return wait(context, "node.run_weighed", f"whether {runs} goes on is being watched", phase=Phase.HOLDING)
+    if not load.value.outlived_by:
+        return None
+    runs = ", ".join(load.value.outlived_by)
+    return context.hand_over(
+        "node.run_lives",
+        f"{story_of(context)} But {runs} has gone on since. It is not repaired while that run may be on it. Its cluster's"
+        " own daemon there may have died alone: start it again; or order a repair once nothing runs there.",
+        severity=Severity.WARNING,
+    )
+
+
 @rule("node.cordon")
 def node_cordon(context: RuleContext) -> Decision:
     """Its turn: drained with our reason."""
@@ -281,6 +304,7 @@ BEGIN: Final = (
     node_tell,
     node_shadow,
     *TURN,
+    node_run_lives,
     node_cordon,
 )
 
