@@ -39,7 +39,7 @@ class RepairLoad:
             ahead = [
                 other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
             ]
-            late = self._closed_of_late(incident)
+            late = self._closed_of_late()
             closed = [other for other in late if _is_beside(other, incident)]
             ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
             recent = [*others, *closed]
@@ -64,7 +64,7 @@ class RepairLoad:
         """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
         try:
             others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
-            closed = [other for other in self._closed_of_late(incident) if _is_beside(other, incident)]
+            closed = [other for other in self._closed_of_late() if _is_beside(other, incident)]
         except RecoveryError:
             return frozenset()  # then more nodes count as down, and less is done
         now = self.clock.now()
@@ -72,7 +72,7 @@ class RepairLoad:
         mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
         return frozenset(item.node for item in mended if item.node is not None)
 
-    def _closed_of_late(self, incident: Incident) -> list[Incident]:
+    def _closed_of_late(self) -> list[Incident]:
         found: list[Incident] = []
         cursor: str | None = None
         for _ in range(_PAGES):

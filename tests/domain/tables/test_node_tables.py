@@ -478,13 +478,17 @@ NODE_TABLE: list[Row] = [
     row(
         "node.run_weighed",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
-        observed(node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, weighed_by=("llm",))))),
+        observed(
+            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, weighed_by=("llm",))))
+        ),
         P.HOLDING,
     ),
     row(
         "node.run_lives",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
-        observed(node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, outlived_by=("llm",))))),
+        observed(
+            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, outlived_by=("llm",))))
+        ),
         P.HANDED_OVER,
         Notify,
     ),

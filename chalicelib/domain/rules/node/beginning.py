@@ -260,8 +260,8 @@ def node_run_lives(context: RuleContext) -> Decision | None:
     runs = ", ".join(load.value.outlived_by)
     return context.hand_over(
         "node.run_lives",
-        f"{story_of(context)} But {runs} has gone on since. It is not repaired while that run may be on it. Its cluster's"
-        " own daemon there may have died alone: start it again; or order a repair once nothing runs there.",
+        f"{story_of(context)} But {runs} has gone on since. It is not repaired while that run may be on it. Its"
+        " cluster's own daemon there may have died alone: start it again; or order a repair once nothing runs there.",
         severity=Severity.WARNING,
     )
 
