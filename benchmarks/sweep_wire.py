@@ -19,7 +19,7 @@ from botocore.hooks import HierarchicalEmitter
 
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.job import Job, WatchPlan
-from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.answers import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
 from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 

@@ -40,10 +40,11 @@ from localcloud.aws.sagemaker import TrainingJobs
 from localcloud.aws.wire import PLATFORM, Wire
 from localcloud.clients import client_of, environment
 from localcloud.cloud_app import ApiServer, deployment_of, own_name
+from localcloud.engine.deployed import Functions
 from localcloud.engine.durable import Handler
 from localcloud.engine.engine import DurableEngine
 from localcloud.engine.functions import Settings, functions_of
-from localcloud.engine.lambdas import Functions, LambdaApi
+from localcloud.engine.lambdas import LambdaApi
 from localcloud.moto_server import HttpServer, extended_moto, operations_of
 from localcloud.platforms.hyperpod import OPERATIONS as CLUSTER_OPERATIONS
 from localcloud.platforms.hyperpod import Clusters

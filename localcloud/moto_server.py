@@ -26,9 +26,9 @@ from moto.sagemaker.responses import SageMakerResponse
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from localcloud.aws import long_poll
+from localcloud.aws.answers import AwsError
 from localcloud.aws.clock import Clock
 from localcloud.aws.cloudwatch import get_metric_data
-from localcloud.aws.sagemaker import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
 from localcloud.aws.wire import Wire
 from localcloud.engine.lambdas import LambdaApi

@@ -76,7 +76,7 @@ def _shorter(story: Story) -> Iterator[Story]:
         for shorter in _shorter_run(run):
             yield replace(story, runs=(*story.runs[:index], shorter, *story.runs[index + 1 :]))
     for index, source_fault in enumerate(story.source_faults):
-        for lesser in _simpler_lie(source_fault):
+        for lesser in _simpler_fault(source_fault):
             yield replace(
                 story, source_faults=(*story.source_faults[:index], lesser, *story.source_faults[index + 1 :])
             )
@@ -105,7 +105,7 @@ def _simpler_trouble(trouble: Trouble) -> Iterator[Trouble]:
         yield replace(trouble, text=Trouble(kind="crash", step=0).text)
 
 
-def _simpler_lie(source_fault: SourceFault) -> Iterator[SourceFault]:
+def _simpler_fault(source_fault: SourceFault) -> Iterator[SourceFault]:
     if source_fault.share < 1.0:
         yield replace(source_fault, share=1.0)
     if source_fault.run:

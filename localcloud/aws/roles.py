@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from botocore.awsrequest import AWSResponse
 
-from localcloud.aws.authorization import Account, Permission, Policy, needs
+from localcloud.aws.authorization import Account, Permission, needs
+from localcloud.aws.policies import Policy
 
 _FUNCTION: ContextVar[str] = ContextVar("function")
 # AWS's code for "not allowed", where it is not the usual one. Source: each service's API reference, common errors.

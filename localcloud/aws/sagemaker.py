@@ -10,21 +10,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
+from localcloud.aws.answers import AwsError, as_time, paged
 from localcloud.aws.clock import Clock
-
-
-class AwsError(Exception):
-    """An error answer of an AWS API, by its code."""
-
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.status = status
 
 
 class Phase(StrEnum):
@@ -373,14 +364,6 @@ class TrainingJobs:
         return False
 
 
-def paged(items: list[Any], request: Mapping[str, Any]) -> tuple[list[Any], str | None]:
-    """One page of a listing, and the token of the next; the token is the index it begins at."""
-    start = int(request.get("NextToken") or 0)
-    size = int(request.get("MaxResults") or 100)
-    end = start + size
-    return items[start:end], str(end) if end < len(items) else None
-
-
 def _matches(job: TrainingJob, request: Mapping[str, Any]) -> bool:
     if request.get("StatusEquals") and job.status != request["StatusEquals"]:
         return False
@@ -391,15 +374,6 @@ def _matches(job: TrainingJob, request: Mapping[str, Any]) -> bool:
         if (after is not None and at <= after) or (before is not None and at >= before):
             return False
     return True
-
-
-def as_time(value: Any) -> datetime | None:
-    """A timestamp of the JSON protocol: epoch seconds, or ISO text."""
-    if value is None:
-        return None
-    if isinstance(value, datetime):
-        return value
-    return datetime.fromtimestamp(value, UTC) if isinstance(value, int | float) else datetime.fromisoformat(value)
 
 
 def _epoch_ms(at: datetime) -> int:

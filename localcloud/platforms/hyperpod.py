@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from localcloud.aws.answers import AwsError, as_time, paged
 from localcloud.aws.clock import Clock
-from localcloud.aws.sagemaker import AwsError, Publish, as_time, paged
+from localcloud.aws.sagemaker import Publish
 from localcloud.platforms.hyperpod_cluster import Cluster, Group, Node, cluster_id, event_detail, event_record
 
 OPERATIONS = (

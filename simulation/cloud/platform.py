@@ -12,7 +12,8 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, Final
 
-from localcloud.aws.sagemaker import AwsError, TrainingJobs
+from localcloud.aws.answers import AwsError
+from localcloud.aws.sagemaker import TrainingJobs
 from localcloud.aws.shapes import service_model
 from localcloud.platforms.hyperpod import Clusters
 from simulation.cloud.store import refused

@@ -6,17 +6,14 @@ Which platform a story is of is drawn apart from the rest.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
-from simulation.stories.kinds import CHAINS, REFUSALS
+from simulation.making.faults_drawn import DENIED, any_fault, fault_on_slurm
+from simulation.stories.kinds import CHAINS
 from simulation.stories.source_faults import STAGES
 from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 
-# What is on Slurm's side of the service only has a place in stories of Slurm.
-_DENIED: Final = ("s3_denied", "sagemaker_denied")
-_REFUSALS: Final = tuple(kind for kind in REFUSALS if kind not in ("nodes_throttled", *_DENIED))
 _CRASHES: Final = (
     "RuntimeError: training failed",
     "RuntimeError: NCCL communicator was aborted on rank 3",
@@ -71,7 +68,7 @@ def _of_training_jobs(seed: int) -> Story:
         _run(draw, f"lm{number}" if is_fleet else "lm") for number in range(draw.randint(3, 5) if is_fleet else 1)
     )
     policy: dict[str, Any] = {"breaker": {"incidents": 2, "percent": 20}} if is_fleet and draw.random() < 0.5 else {}
-    source_faults = tuple(_lie(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
+    source_faults = tuple(any_fault(draw, runs) for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3))))
     actions = (_action(draw, runs[0].name),) if draw.random() < 0.25 else ()
     return Story(seed=seed, runs=runs, source_faults=source_faults, actions=actions, length_s=7200.0, policy=policy)
 
@@ -81,7 +78,7 @@ def _on_slurm(seed: int) -> Story:
     count = draw.choice((1, 1, 1, 1, 2, 3))
     runs = tuple(_slurm_run(draw, f"lm{number}" if count > 1 else "lm") for number in range(count))
     source_faults = tuple(
-        _slurm_lie(draw) if draw.random() < 0.6 else _lie(draw, runs, refusals=_SLURM_REFUSALS)
+        fault_on_slurm(draw) if draw.random() < 0.6 else any_fault(draw, runs, refusals=_SLURM_REFUSALS)
         for _ in range(draw.choice((0, 1, 1, 1, 2, 2, 3)))
     )
     actions = (_action(draw, runs[0].name),) if draw.random() < 0.2 else ()
@@ -154,7 +151,7 @@ def _still_more(draw: random.Random, story: Story) -> Story:
     to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
     more: list[SourceFault] = []
     if draw.random() < _DENIED_SHARE:
-        more.append(SourceFault(kind=draw.choice(_DENIED), from_s=from_s, to_s=to_s))
+        more.append(SourceFault(kind=draw.choice(DENIED), from_s=from_s, to_s=to_s))
     if draw.random() < _NO_ANSWER_SHARE:
         more.append(SourceFault(kind="answers_lost", share=draw.choice((0.3, 1.0))))
     if draw.random() < _TORN_SHARE:
@@ -252,34 +249,6 @@ def _without_capacity(draw: random.Random, story: Story) -> Story:
     return replace(story, runs=(replace(first, refusals=99), *others), policy=policy)
 
 
-def _slurm_lie(draw: random.Random) -> SourceFault:
-    kind = draw.choice(
-        (
-            "head_away",
-            "head_away",
-            "head_late",
-            "nodes_hidden",
-            "nodes_hidden",
-            "health_false",
-            "orders_doubled",
-            "reports_lost",
-        )
-    )
-    from_s = float(draw.randint(240, 1600))
-    to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
-    match kind:
-        case "head_late":
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, by_s=draw.choice((20.0, 90.0, 150.0, 600.0)))
-        case "nodes_hidden":
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.2, 0.5, 1.0)))
-        case "reports_lost":
-            return SourceFault(kind=kind, share=draw.choice((0.1, 0.3, 0.9)))
-        case "orders_doubled":
-            return SourceFault(kind=kind)
-        case _:
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s)
-
-
 def _run(draw: random.Random, name: str) -> Run:
     step_s = draw.choice((6.0, 10.0, 20.0))
     save_every = draw.choice((10, 20, 30))
@@ -336,54 +305,6 @@ def _trouble(draw: random.Random) -> Trouble:
             return Trouble(kind=kind, step=step, heals=draw.choice((None, 5, 12)), hits=1)
         case _:
             return Trouble(kind=kind, step=step)
-
-
-def _lie(draw: random.Random, runs: tuple[Run, ...], *, refusals: Collection[str] = _REFUSALS) -> SourceFault:
-    kind = draw.choice(
-        (
-            "events_lost",
-            "events_lost",
-            "events_late",
-            "events_doubled",
-            "events_reordered",
-            "metrics_down",
-            "heartbeats_frozen",
-            "heartbeats_lost",
-            "heartbeats_late",
-            "tables_throttled",
-            "functions_throttled",
-            "executions_lost",
-            *refusals,
-        )
-    )
-    from_s = float(draw.randint(240, 1600))
-    to_s = from_s + draw.choice((60.0, 300.0, 900.0, 3600.0))
-    run = draw.choice(("", draw.choice(runs).name))
-    match kind:
-        case "events_lost":
-            return SourceFault(kind=kind, from_s=240.0, to_s=1e9, share=draw.choice((0.3, 1.0)))
-        case "events_late" | "events_reordered":
-            return SourceFault(
-                kind=kind,
-                from_s=240.0,
-                to_s=1e9,
-                share=draw.choice((0.3, 1.0)),
-                by_s=draw.choice((20.0, 300.0, 3600.0)),
-            )
-        case "events_doubled":
-            return SourceFault(
-                kind=kind, from_s=0.0, to_s=1e9, share=draw.choice((0.5, 1.0)), by_s=draw.choice((1.0, 600.0, 3600.0))
-            )
-        case "heartbeats_frozen" | "heartbeats_lost":
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, run=run)
-        case "heartbeats_late":
-            return SourceFault(kind=kind, from_s=0.0, to_s=1e9, run=run, by_s=draw.choice((30.0, 120.0, 600.0)))
-        case "tables_throttled" | "sagemaker_throttled":
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s, share=draw.choice((0.3, 0.7, 1.0)))
-        case "executions_lost":
-            return SourceFault(kind=kind, from_s=from_s, to_s=from_s + 1)
-        case _:
-            return SourceFault(kind=kind, from_s=from_s, to_s=to_s)
 
 
 def _action(draw: random.Random, run: str) -> PersonAction:

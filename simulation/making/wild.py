@@ -52,7 +52,7 @@ def make_wild(seed: int, platform: str = "") -> Story:
     wild = replace(
         story,
         runs=runs,
-        source_faults=tuple(_lie(draw, source_fault, runs) for source_fault in source_faults),
+        source_faults=tuple(_bent(draw, source_fault, runs) for source_fault in source_faults),
         actions=tuple(_moved(draw, action) for action in _paired(actions)),
         length_s=float(draw.randint(6000, 12000)),
         policy=draw.choice(_POLICIES) if not story.policy else story.policy,
@@ -196,7 +196,7 @@ def _trouble(draw: random.Random, trouble: Trouble) -> Trouble:
     return replace(trouble, **changes)
 
 
-def _lie(draw: random.Random, source_fault: SourceFault, runs: tuple[Run, ...]) -> SourceFault:
+def _bent(draw: random.Random, source_fault: SourceFault, runs: tuple[Run, ...]) -> SourceFault:
     changes: dict[str, Any] = {}
     is_bounded = source_fault.to_s < 1e8
     if is_bounded and source_fault.kind not in ("rolled_back", "executions_lost"):

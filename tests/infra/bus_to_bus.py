@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.cloudformation.intrinsics import Stack
-from localcloud.aws.authorization import Permission, Policy
+from localcloud.aws.authorization import Permission
 from localcloud.aws.events import matches
+from localcloud.aws.policies import Policy
 
 Event = dict[str, Any]
 

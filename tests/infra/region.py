@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.answers import AwsError
 from localcloud.moto_server import Operation
 from tests.infra.stacks.api import CloudFormation
 from tests.infra.stacks.server import served

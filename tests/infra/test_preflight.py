@@ -15,7 +15,7 @@ from infra.asking import DeploymentError, Finding, Importance
 from infra.deploy.deployment import Deployment, main
 from infra.preflight.checks import look
 from infra.preflight.checks import main as preflight_main
-from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.answers import AwsError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
 

@@ -11,9 +11,10 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localcloud.aws.answers import AwsError
 from localcloud.aws.clock import SimClock
 from localcloud.aws.events import Rule
-from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, AwsError, Phase, TrainingJobs
+from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, Phase, TrainingJobs
 from localcloud.aws.shapes import ShapeMismatch, check_answer
 from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud

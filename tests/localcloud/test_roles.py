@@ -16,7 +16,8 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from infra.cloudformation.intrinsics import Stack
 from infra.functions import FUNCTIONS
-from localcloud.aws.authorization import _NEEDS, Account, Permission, Policy, needs
+from localcloud.aws.authorization import _NEEDS, Account, Permission, needs
+from localcloud.aws.policies import Policy
 from localcloud.aws.roles import acting_as
 from localcloud.aws.wire import SERVICE
 from localcloud.cloud import ACCOUNT_ID, REGION, STACK, Cloud

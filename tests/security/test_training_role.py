@@ -4,7 +4,8 @@ import pytest
 
 from infra import grants
 from infra.cloudformation.intrinsics import Stack
-from localcloud.aws.authorization import Context, Permission, Policy
+from localcloud.aws.authorization import Context, Permission
+from localcloud.aws.policies import Policy
 from rekindle.protocol.keys import (
     doorbell_key,
     fence_key,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlparse
 
 from infra.cloudformation.values import BadParameters
-from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.answers import AwsError
 from localcloud.moto_server import Operation, operations_of
 from tests.infra.stacks.account import Account
 from tests.infra.stacks.life import ResourceLifecycle

@@ -15,7 +15,7 @@ from moto.core.utils import get_service_model
 from werkzeug.routing import Map, Rule
 from werkzeug.wrappers import Request, Response
 
-from localcloud.aws.sagemaker import AwsError
+from localcloud.aws.answers import AwsError
 from localcloud.aws.shapes import check_answer, request_problems
 from localcloud.moto_server import LoopbackServer, Operation
 
