@@ -21,6 +21,14 @@ ASKS = (
     "squeue -h -j $SLURM_JOB_ID -O Command:300",
     "squeue -h --Format=JobID,Command",
     "sacct -j $SLURM_JOB_ID -o SubmitLine -P",
+    "squeue -j $SLURM_JOB_ID --json | jq -r '.jobs[0].command'",
+    "sacct -j $SLURM_JOB_ID --json | jq -r '.jobs[0].submit_line'",
+    """python3 - <<'END'
+import os, re, subprocess
+shown = subprocess.check_output(["scontrol", "-o", "show", "job", os.environ["SLURM_JOB_ID"]], text=True)
+print(re.search(r"Command=(\\S+)", shown)[1])
+END""",
+    """python3 -c "import subprocess; subprocess.run(['squeue', '-h', '-O', 'Command:300'])" """,
 )
 DOES_NOT = (
     "cd $SLURM_SUBMIT_DIR; HERE=$(dirname $0)",
@@ -30,6 +38,8 @@ DOES_NOT = (
     'COMMAND="python train.py"\nsrun $COMMAND',
     "squeue -h -j $SLURM_JOB_ID -o %T",
     "squeue -o '%i %j' -u $USER",
+    "squeue -j $SLURM_JOB_ID --json | jq -r '.jobs[0].job_state'",
+    "subprocess.run(['scontrol', 'show', 'hostnames']); print('Command=')",
     "scontrol update job $SLURM_JOB_ID timelimit=+10; Command=x",
 )
 

@@ -80,6 +80,20 @@ WAYS: Mapping[str, Way] = {
         environ=({}, {"SCRATCH": "{box}"}),
         script="AT=$SCRATCH/\nsrun --export=ALL,REKINDLE_MAILBOX=$AT sleep 601",
     ),
+    "a path that leads back": Way(
+        tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox={box}/x/..", script=OTHER
+    ),
+    "a function of its script": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        script="places() {{ declare -x REKINDLE_MAILBOX={box}; }}\nplaces\nsleep 601",
+    ),
+    "a value of --export": Way(
+        tie=RunTie.MAILBOX,
+        first="rekindle,mailbox={box}",
+        options=("--export=ALL,REKINDLE_MAILBOX={box}",),
+        script=OTHER,
+    ),
     "a file URI": Way(
         tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", second="rekindle,mailbox=file://{box}", script=OTHER
     ),
@@ -119,6 +133,7 @@ WAYS: Mapping[str, Way] = {
     "afterany": Way(tie=RunTie.CHAIN, options=("--dependency=afterany:{a}",), script=OTHER),
     "afternotok": Way(tie=RunTie.CHAIN, options=("--dependency=afternotok:{a}",), script=OTHER),
     "singleton": Way(tie=RunTie.CHAIN, options=("--dependency=singleton",), script=OTHER),
+    "one of two edges": Way(tie=RunTie.CHAIN, options=("--dependency=afterany:{a}?singleton",), script=OTHER),
     "submitted within it": Way(tie=RunTie.CHAIN, environ=({}, {"SLURM_JOB_ID": "{a}"}), script=OTHER),
     "its monitor's own word": Way(
         tie=RunTie.MAILBOX, first="rekindle,mailbox={box}", script=MONITORED.format(how="mailbox='{box}'")

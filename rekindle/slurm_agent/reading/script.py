@@ -21,11 +21,15 @@ _CAUGHT: Final = re.compile(r"(?:SIG)?(USR1|USR2|TERM)")
 _WARNED: Final = re.compile(r"(?:(?P<flags>[BR]{1,2}):)?(?:SIG)?(?P<name>[A-Z0-9]+)")
 # How a script asks Slurm for its own path or for the line that it was submitted by, which are other ones in a copy.
 # Source: scontrol(1), squeue(1) "%o" and "Command", sacct(1) "SubmitLine".
-_ASKS_FOR_JOB: Final = re.compile(r"\bscontrol\b[^\n|;]*\bshow\s+(?:-\S+\s+)*jobs?(?:id)?\b", re.IGNORECASE)
+# In another language its words stand in quotes, between commas.
+_ASKS_FOR_JOB: Final = re.compile(
+    r"\bscontrol\b[^\n|;]*\bshow[\s\"',]+(?:-[^\s\"',]+[\s\"',]+)*jobs?(?:id)?\b", re.IGNORECASE
+)
 _IN_ITS_RECORD: Final = re.compile(r"\b(?:Command|SubmitLine)=")
 _BEHIND_IT: Final = re.compile(r"[^\n]*\b(?:command|submit_?line)\b", re.IGNORECASE)
 _ASKS_FOR_IT: Final = re.compile(
-    r"\bsqueue\b[^\n|;]*(?:%[.\d]*o\b|(?:-O|--Format)[=\s\"']*[\w,:.#]*\bcommand\b)|\bsacct\b[^\n|;]*\bSubmitLine\b",
+    r"\bsqueue\b[^\n|;]*(?:%[.\d]*o\b|(?:-O|--Format)[=\s\"',]*[\w,:.#]*\bcommand\b|--json[^\n]*\bcommand\b)"
+    r"|\bsacct\b(?:[^\n|;]*\bSubmitLine|[^\n|;]*--json[^\n]*\bsubmit_line)\b",
     re.IGNORECASE,
 )
 # A script is a user's: up to 4 MiB of any content, read by one thread for the whole cluster. Longer lines are passed
