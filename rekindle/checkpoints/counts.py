@@ -23,6 +23,11 @@ class Counted:
     number: int
     is_sealed: bool = True
 
+    @property
+    def is_of_step(self) -> bool:
+        """Its script counts steps, and hardly so by chance."""
+        return self.step >= SURE_FROM and abs(self.number - self.step) <= STEPS_APART
+
 
 def fits(step: int, number: int, known: Collection[Counted] = (), left_out: int = 0) -> bool:
     """Whether a checkpoint of `step` may hold that number. known: others of the run. left_out: steps of its plan that
@@ -34,8 +39,8 @@ def fits(step: int, number: int, known: Collection[Counted] = (), left_out: int 
     sealed = [other for other in others if other.is_sealed]
     if any(_is_as_far(other, step, number, left_out) for other in sealed):
         return True
-    if any(other.step >= SURE_FROM and abs(other.number - other.step) <= STEPS_APART for other in sealed):
-        return False  # its script counts steps
+    if any(other.is_of_step for other in sealed):
+        return False
     return _is_finer(step, number) or any(_is_in_proportion(other, step, number) for other in others)
 
 

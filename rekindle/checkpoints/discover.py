@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from rekindle.checkpoints.containers import contents, problem_of
@@ -21,6 +22,8 @@ from rekindle.checkpoints.poison import nan_in
 from rekindle.checkpoints.steps import inner_steps
 
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
+KEPT_PARTS: Final = 32
+KEPT_BYTES: Final = 256 * 1024  # of each
 LATEST: Final = "latest"
 MAX_LATEST_BYTES: Final = 1024
 NO_LAYOUT: Final = "its files have no layout that is known here, so it cannot be verified"
@@ -69,8 +72,12 @@ def judge_declared(root: str, files: Mapping[str, int], read: Read, elsewhere: C
 
 def inner_steps_of(root: str, files: Mapping[str, int], read: Read) -> Mapping[str, tuple[int, ...]]:
     """By file, relative to the checkpoint at `root`, the numbers that it names as its step."""
+    return _inner_steps(_declared(root, files, read))
+
+
+def _inner_steps(folder: Folder) -> Mapping[str, tuple[int, ...]]:
     try:
-        return inner_steps(_declared(root, files, read))
+        return inner_steps(folder)
     except Exception:  # whatever a file in it makes the rules raise: it names none
         return {}
 
@@ -221,6 +228,7 @@ def _judged_folder(root: str, folder: Folder, format_: Format, final: str) -> Fo
         nan=nan,
         has_weights=has_weights,
         has_optimizer=has_optimizer,
+        inner_steps=_inner_steps(folder),
     )
 
 
@@ -260,6 +268,7 @@ def _judged_file(path: str, name: str, folder: Folder) -> Found:
         nan=nan,
         has_weights=has_weights,
         has_optimizer=has_optimizer,
+        inner_steps=_inner_steps(folder),
     )
 
 
@@ -291,13 +300,14 @@ def _stale_latest(prefix: str, tree: _FolderTree, read: Read, found: list[Found]
 
 
 def _exact(read: Read) -> Read:
-    """Never more than was asked for."""
+    """Never more than was asked for. The last small parts are kept: several rules look at the same ones."""
 
     def exact(path: str, start: int, length: int) -> bytes | None:
         raw = read(path, start, length)
         return None if raw is None else raw[:length]
 
-    return exact
+    kept = lru_cache(maxsize=KEPT_PARTS)(exact)
+    return lambda path, start, length: (kept if length <= KEPT_BYTES else exact)(path, start, length)
 
 
 def _is_usable(path: str) -> bool:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rekindle.checkpoints.counts import Counted, closest
 from rekindle.checkpoints.found import Format, Found, limited
 from rekindle.checkpoints.names import plain
 from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
+from rekindle.checkpoints.verdict import Evidence, texts, verdict
 
 # The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt`), and of a metric in Lightning's
 # `name=value`.
@@ -98,9 +100,10 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
 
     like: roots, relative to the same listing, known to be the run's: its manifests', and what it resumed from.
     """
+    like = set(like)
     known = {pattern_of(root) for root in like}
     joined = _joined(found)
-    found = _whole_by_shape(found, joined)
+    found = _of_its_step(_whole_by_shape(found, joined), joined, like)
     words = side_state_words(item.root for item in found)
     whole: dict[Family, list[Found]] = {}
     for item in found:
@@ -131,6 +134,27 @@ def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tup
         shape = shapes.get(family, {}).get(item.root)
         missing = [] if shape is None else siblings[family].missing(item.root, shape)
         after.append(replace(item, problems=limited(missing)) if missing else item)
+    return tuple(after)
+
+
+def _of_its_step(found: Sequence[Found], joined: Mapping[str, Family], weighed: Collection[str]) -> tuple[Found, ...]:
+    """The same; those whose files name another step than their names do, while others of their family show that their
+    script counts steps, have that as a problem. weighed: roots whose steps were weighed when they were sealed.
+    """
+    counted: dict[Family, dict[str, list[Counted]]] = {}
+    for item in found:
+        if item.is_complete and item.step is not None:
+            numbers = (closest(item.step, named) for named in item.inner_steps.values())
+            own = [Counted(item.step, number) for number in numbers if number is not None]
+            counted.setdefault(joined[item.root], {})[item.root] = own
+    after = []
+    for item in found:
+        family = counted.get(joined[item.root], {})
+        others = [each for root, own in family.items() if root != item.root for each in own]
+        if item.root in family and item.root not in weighed and any(each.is_of_step for each in others):
+            wrong = verdict(Evidence(step=item.step, inner_steps=item.inner_steps, counted=others))
+            item = replace(item, problems=texts(wrong))
+        after.append(item)
     return tuple(after)
 
 

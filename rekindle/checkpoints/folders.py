@@ -109,17 +109,14 @@ def judged_at(path: str | os.PathLike[str]) -> Found | None:
     return None if found is None or found.format is Format.UNKNOWN else found  # the script knows what it saved
 
 
-def declared_at(
-    path: str | os.PathLike[str], sizes: Mapping[str, int], *, elsewhere: Collection[str] = ()
-) -> tuple[Found, Mapping[str, tuple[int, ...]]]:
-    """The same of one that the script says is a checkpoint, with the numbers that its files name as its step.
+def declared_at(path: str | os.PathLike[str], sizes: Mapping[str, int], *, elsewhere: Collection[str] = ()) -> Found:
+    """The same of one that the script says is a checkpoint. See `judge_declared`.
 
-    sizes: of its files, below `path`. elsewhere: those of them that cannot be read here. See `judge_declared`.
+    sizes: of its files, below `path`. elsewhere: those of them that cannot be read here.
     """
     top, root = os.path.split(os.path.abspath(path))
     files = {root if name == ITSELF else f"{root}/{name}": size for name, size in sizes.items()}
-    read = reader_of(top)
-    return judge_declared(root, files, read, elsewhere), inner_steps_of(root, files, read)
+    return judge_declared(root, files, reader_of(top), elsewhere)
 
 
 def files_beside(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:

@@ -159,7 +159,7 @@ def _hugging_face(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     trained = "scheduler.pt" in here or any(_RNG.fullmatch(path) or path == "rng_state.pth" for path in here)
     if trained and not _has_optimizer(folder):  # without any of them: save_only_model, which can be resumed as it is
         problems.append("optimizer.pt is missing")
-    problems += _ranks_without(here, _RNG, "rng_state_{}.pth")
+    problems += _ranks_without(here, _RNG, "rng_state_{}.pth", least=2)  # a process that is alone writes no number
     return (named.loose if step is None else step), problems
 
 
@@ -333,8 +333,8 @@ def _index(folder: Folder, path: str) -> list[str]:
     return problems
 
 
-def _ranks_without(here: Mapping[str, int], pattern: re.Pattern[str], name: str) -> list[str]:
-    """Ranks below the highest one seen that have no file."""
+def _ranks_without(here: Mapping[str, int], pattern: re.Pattern[str], name: str, *, least: int = 1) -> list[str]:
+    """Ranks below the highest one seen, or of the least that there are where any was, that have no file."""
     ranks = {int(found[1]) for path in here if (found := pattern.fullmatch(path))}
-    absent = (rank for rank in range(max(ranks, default=-1) + 1) if rank not in ranks)
+    absent = (rank for rank in range(max(least, *(rank + 1 for rank in ranks)) if ranks else 0) if rank not in ranks)
     return [f"{name.format(rank)} is missing" for rank in islice(absent, MAX_NAMED)]

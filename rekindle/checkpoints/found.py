@@ -85,7 +85,8 @@ class Found:
     `files` are its files, relative to the listing, with their sizes in bytes. `problems` empty: complete by the rules
     of its format. `unsure`: those of the problems that are only something which its format does not show; where the
     script or a manifest says that it is a checkpoint, they count for nothing. `nan`: the one that says where NaN is.
-    `has_weights`, `has_optimizer`: whether it holds them; None where that is unknown.
+    `has_weights`, `has_optimizer`: whether it holds them; None where that is unknown. `inner_steps`: by file, below its
+    root, the numbers that it names as its step.
     """
 
     format: Format
@@ -97,6 +98,7 @@ class Found:
     nan: str | None = None
     has_weights: bool | None = None
     has_optimizer: bool | None = None
+    inner_steps: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:

@@ -86,6 +86,7 @@ def _joined(root: str, items: Sequence[Found], ranks: Iterable[str]) -> Found:
         problems=limited([*(f"{rank} is missing" for rank in missing), *problems]),
         unsure=(),
         nan=next((item.nan for item in items if item.nan is not None), None),
+        inner_steps={item.root: steps for item in items for steps in item.inner_steps.values()},
     )
 
 

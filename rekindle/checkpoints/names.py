@@ -36,8 +36,8 @@ _TEMPORARY: Final = re.compile(
 # Empty or irrelevant by intent: no part of the state. SageMaker's own are of its checkpoint folder's upload.
 _MARKER: Final = re.compile(r"(?:_SUCCESS|\.complete|\.lock|\.gitkeep|\.keep|\.sagemaker-upload\w*)$")
 
-ONE_FILE_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".pth.tar")
-STATE_ENDS: Final = (*ONE_FILE_ENDS, ".pkl", ".distcp", ".json", ".metadata", ".index")
+ONE_FILE_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".pth.tar", ".pkl")
+STATE_ENDS: Final = (*ONE_FILE_ENDS, ".distcp", ".json", ".metadata", ".index")
 # Folders that hold no checkpoints: not worth a listing. `rekindle` is the mailbox itself.
 PASSED_OVER: Final = frozenset({"rekindle", "tensorboard", "wandb", "mlruns", "__pycache__", "profiler"})
 

@@ -20,6 +20,11 @@ _PART: Final = re.compile(
     r"|data_?loader|dl_state\w*|loader_state|train(?:er)?_state|dataset_state)(?![a-z])",
     re.IGNORECASE,
 )
+# Weights directly in it, whatever their format and however many shards they have.
+_WEIGHTS: Final = re.compile(
+    r"(?:pytorch_)?(model|net|network|weights|params|actor|critic|policy|value|encoder|decoder|unet|generator"
+    r"|discriminator)(?:[-_.](?:rank)?\d[\w-]*)?\.(?:pt|pth|bin|ckpt|safetensors|npz|pkl|pickle|msgpack|h5)"
+)
 _NUMBER: Final = re.compile(r"(?<!mp_rank_)(?<!mp_rank_\d)\d+")  # ranks of a model's grid are not another's copies
 _OF_RANK: Final = re.compile(r"(?<![a-z])(?:rank|rng_state|random_states)[=_-]?0*(\d+)", re.IGNORECASE)
 
@@ -39,8 +44,9 @@ def shape_of(paths: Iterable[str]) -> Shape:
     """The parts of a checkpoint, given its files below its root."""
     found: dict[str, str] = {}
     for path in paths:
-        if _PART.search(path) and not is_temporary(path):
-            name = _NUMBER.sub("#", path)
+        weights = _WEIGHTS.fullmatch(path)
+        if (weights is not None or _PART.search(path)) and not is_temporary(path):
+            name = _NUMBER.sub("#", path) if weights is None else weights[1]
             found[name] = min(path, found.get(name, path))
     return found
 

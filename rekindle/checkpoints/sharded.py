@@ -16,6 +16,8 @@ MAX_METADATA_BYTES: Final = 64 * 1024 * 1024
 MAX_SHARDS: Final = 100_000
 MAX_RANK: Final = 100_000
 _SHARD: Final = re.compile(rb"[\w./-]{1,200}\.distcp")
+MAX_LOOKS: Final = 16  # shards whose ends are looked at, the largest first
+_END_BYTES: Final = 22  # of the last record of an archive. Source: PKWARE APPNOTE 4.3.16
 _METADATA: Final = re.compile(r"(?:__\d+)?\.metadata\Z")
 
 # ---- torch DCP -----------------------------------------------------------------------------------------------------
@@ -63,7 +65,19 @@ def dcp_problems(folder: Folder) -> list[str]:
             problems.append(f"{shard} has {size} bytes, .metadata needs {least}")
         elif size > least > 0:
             problems.append(f"{shard} has {size} bytes, .metadata ends at {least}: it is of another save")
-    return problems
+    return problems or [
+        f"{shard} ends with zeros: its content was not written to the end"
+        for shard in sorted(needed, key=lambda shard: (-needed[shard], shard))[:MAX_LOOKS]
+        if _ends_with_zeros(folder, shard)
+    ]
+
+
+def _ends_with_zeros(folder: Folder, shard: str) -> bool:
+    """As a crash leaves a file of the right length. Items in a shard are archives of torch's, which end otherwise."""
+    end = folder.read(shard, folder.files[shard] - _END_BYTES, _END_BYTES) or b"-"
+    if any(end) or folder.files[shard] < _END_BYTES:
+        return False
+    return folder.read(shard, 0, 4) in (b"PK\x03\x04", bytes(4))
 
 
 def metadata_names(folder: Folder) -> list[str]:

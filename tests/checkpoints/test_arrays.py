@@ -16,7 +16,7 @@ NAN = math.nan
 
 
 def nan_at(path: Path) -> str | None:
-    return declared_at(path, {".": path.stat().st_size})[0].nan
+    return declared_at(path, {".": path.stat().st_size}).nan
 
 
 @pytest.mark.parametrize("type_", ["f2", "f4", "f8"])

@@ -74,7 +74,7 @@ def write_ckpt(part: Part) -> None:
 
 
 def write_hugging_face(part: Part) -> None:
-    saved(part.root / f"rng_state_{part.rank}.pth", cpu=torch.get_rng_state())
+    saved(part.root / _rng_name(part.rank, part.world), cpu=torch.get_rng_state())
     if part.rank == 0:
         save_file({"w": full(part.value)}, part.root / "model.safetensors", metadata={"format": "pt"})
         saved(part.root / "optimizer.pt", **adam(part.value))
@@ -83,9 +83,13 @@ def write_hugging_face(part: Part) -> None:
         (part.root / "trainer_state.json").write_text(json.dumps(state, indent=2, sort_keys=True) + "\n")
 
 
+def _rng_name(rank: int, world: int) -> str:
+    return f"rng_state_{rank}.pth" if world > 1 else "rng_state.pth"
+
+
 def load_hugging_face(root: Path, world: int) -> list[Any]:
     json.loads((root / "trainer_state.json").read_text())
-    for name in ("optimizer.pt", "scheduler.pt", *(f"rng_state_{rank}.pth" for rank in range(world))):
+    for name in ("optimizer.pt", "scheduler.pt", *(_rng_name(rank, world) for rank in range(world))):
         torch.load(root / name)
     return [load_file(root / "model.safetensors")["w"].ravel()]
 
@@ -103,6 +107,20 @@ def load_accelerate(root: Path, world: int) -> list[Any]:
     for name in ("optimizer.bin", "scheduler.bin", *(f"random_states_{rank}.pkl" for rank in range(world))):
         torch.load(root / name)
     return [load_file(root / "model.safetensors")["w"].ravel()]
+
+
+def write_own(part: Part) -> None:
+    """A script's own folder."""
+    if part.rank == 0:
+        saved(part.root / "model.pt", w=full(part.value))
+        saved(part.root / "optim.pt", **adam(part.value))
+        saved(part.root / "sched.pt", last_epoch=part.step)
+
+
+def load_own(root: Path, _: int) -> list[Any]:
+    for name in ("optim.pt", "sched.pt"):
+        torch.load(root / name)
+    return [numbers_in(root / "model.pt", "w")]
 
 
 # ---- a part by each rank ---------------------------------------------------------------------------------------------
@@ -203,12 +221,15 @@ LAYOUTS = {
     ),
     "Hugging Face": Layout(
         lambda step: f"checkpoint-{step}", write_hugging_face, load_hugging_face, "last", by_rank=True,
-        own=by_rank("rng_state_{}.", "model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"),
+        own=by_rank(
+            "rng_state_{}.", "rng_state.pth", "model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json"
+        ),
     ),
     "Accelerate": Layout(
         lambda step: f"step_{step}", write_accelerate, load_accelerate, "last", by_rank=True, tells_step=False,
         own=by_rank("random_states_{}.", "model.safetensors", "optimizer.bin", "scheduler.bin"),
     ),
+    "a script's own folder": Layout(lambda step: f"step-{step}", write_own, load_own, "last", tells_step=False),
     "a file a rank": Layout(
         lambda step: f"step-{step}", write_shards, load_shards, "last", by_rank=True, own=by_rank("rank{}.")
     ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.checkpoints.discover import discover, inner_steps_of, judge_declared, order
+from rekindle.checkpoints.discover import discover, judge_declared, order
 from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.folders import listing_of, reader_of
 from rekindle.checkpoints.found import Format, Found, Read, Stamp
@@ -95,7 +95,7 @@ def _by_manifest(item: Found | None, root: str, manifest: Manifest, files: Files
     by_format = judge_declared(root, sizes, files.read)
     evidence = Evidence(
         step=manifest.step,
-        inner_steps=inner_steps_of(root, sizes, files.read),
+        inner_steps=by_format.inner_steps,
         problems=by_format.certain,
         nan=by_format.nan,
         manifest=manifest,

@@ -114,7 +114,8 @@ def measure(
             raise SaveUnsettled(f"{_name(root, name)} is empty")
     unseen = _unseen(before, result.files, claim)
     sizes = {name: stamp.bytes for name, stamp in before.items()} | unseen
-    found, steps = declared_at(root, sizes, elsewhere=frozenset(unseen))
+    found = declared_at(root, sizes, elsewhere=frozenset(unseen))
+    steps = found.inner_steps
     begun_at = None if claim.began is None else file_time_of(claim.began, root)
     evidence = Evidence(
         step=claim.step,

@@ -132,6 +132,15 @@ def half_old(layout: Layout, part: Part) -> Path:
     return root
 
 
+def first_lost(layout: Layout, part: Part) -> Path:
+    """Of the files of a folder the first is not there."""
+    root = true(layout, part)
+    for path in layout.parts(root, 0)[:1] if part.rank == 0 else ():
+        path.unlink()
+    part.meet()
+    return root
+
+
 def another_missing(layout: Layout, part: Part) -> Path:
     """The last rank's part is never there."""
     root = true(layout, part)
@@ -201,6 +210,7 @@ LIES: Mapping[str, Save] = {
     "a wrong step": wrong_step,
     "NaN": nan,
     "half old": half_old,
+    "the first file lost": first_lost,
     "another rank's missing": another_missing,
     "nothing": nothing,
 }
