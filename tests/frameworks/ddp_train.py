@@ -24,7 +24,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -79,7 +78,6 @@ class Harm:
     """What this rank does to itself, if it is the one, once, in the Job's first attempt, as soon as it is told.
 
     freeze_in_all_reduce  stops its own process (SIGSTOP) inside the all-reduce of the gradients
-    stuck_in_all_reduce   its training thread never comes back from there; its other threads live
     nan_gradient          its own share of the gradient becomes NaN before it is averaged
     """
 
@@ -94,8 +92,6 @@ class Harm:
         """Called there."""
         if self._is_time("freeze_in_all_reduce", step):
             os.kill(os.getpid(), signal.SIGSTOP)
-        elif self._is_time("stuck_in_all_reduce", step):
-            threading.Event().wait()
 
     def to_gradient(self, step: int, gradient: torch.Tensor) -> torch.Tensor:
         """One parameter's gradient as this rank computed it, or what it becomes."""

@@ -33,7 +33,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("ddp_train.py")
 LAUNCHER = Path(__file__).with_name("launch.py")
 SAVE_EVERY = 40
-PACE_S = 0.02
+PACE_S = 0.05
 PATIENCE_S = 300.0  # a loaded machine may need a minute for what takes seconds
 GRACE = timedelta(seconds=3)  # SIGTERM to SIGKILL, 120 s on SageMaker: a frozen rank never answers
 # What takes minutes on a cluster takes seconds here; limits that only a broken run meets stay long.
@@ -51,10 +51,10 @@ POLICY: Mapping[str, Any] = {
     },
 }
 MONITOR = {
-    "REKINDLE_HEARTBEAT_S": "0.5",
-    "REKINDLE_POLL_S": "0.25",
-    "REKINDLE_AGREE_S": "0.25",
-    "REKINDLE_WATCH_S": "0.25",
+    "REKINDLE_HEARTBEAT_S": "1",
+    "REKINDLE_POLL_S": "0.5",
+    "REKINDLE_AGREE_S": "0.5",
+    "REKINDLE_WATCH_S": "0.5",
     "REKINDLE_METRICS_S": "5",
     "REKINDLE_STALL_FLOOR_S": "60",  # a busy machine may stand still for many seconds; tests of hangs ask for less
     "REKINDLE_STALL_STARTUP_S": "180",

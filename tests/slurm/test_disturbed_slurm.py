@@ -74,6 +74,7 @@ def cancelled(head: Head, job: int) -> dict[str, Any]:
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_a_comment_that_another_tool_overwrites_loses_neither_the_hold_nor_the_protection(head: Head) -> None:
     lab = head.lab
     job, runs = begun(head, "exec sleep 600", OURS)
@@ -120,6 +121,7 @@ def test_a_job_that_leaves_while_we_hold_it_is_let_go_once(head: Head) -> None:
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_a_copy_whose_comment_is_overwritten_before_its_answer_came_is_found_again(head: Head) -> None:
     """sbatch's answer is lost as well: without its comment it must be neither submitted twice nor left held."""
     lab = head.lab
@@ -292,6 +294,7 @@ def test_an_administrator_acts_in_the_middle_of_an_order(
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_what_slurm_does_not_take_is_refused_with_its_reason(head: Head) -> None:
     lab = head.lab
     job, runs = begun(head, "exec sleep 600")

@@ -23,7 +23,7 @@ from rekindle.slurm_agent.reading.run import KILLED_S, PATIENCE_S
 from tests.slurm.head import Head, bucket, lines, runs_as_one_copy, until
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
-SLACK_S = 15.0  # of a busy machine
+SLACK_S = 60.0  # of a busy machine
 # It is carried out, then neither the command nor its child ends, whatever they are sent but SIGKILL.
 NEVER = """echo "$*" >>{calls}; mv "$0" "$0.done"; "$real" "$@"; trap '' TERM INT HUP
 setsid bash -c 'trap "" TERM INT HUP; echo $$ >>{left}; exec sleep 100000' &
@@ -68,6 +68,7 @@ def beside(work: Callable[[], Any]) -> threading.Thread:
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_an_order_whose_command_never_ends_is_carried_out_once_and_holds_up_no_look(head: Head) -> None:
     job, runs = begun(head, "exec sleep 600")
     about = {"attempt": f"slurm.lab.{job}", "slurm_job": job}
@@ -76,10 +77,10 @@ def test_an_order_whose_command_never_ends_is_carried_out_once_and_holds_up_no_l
     waits: list[float] = []
     hung = beside(lambda: waits.append(took(head.agent.executor.work)))
     until(calls.exists, "the command")
-    for _ in range(3):
-        assert took(head.look) < SLACK_S
-        assert head.agent.relaying is not None
-        assert took(lambda: head.agent.relaying.run_once(head.clock.now())) < SLACK_S  # type: ignore[union-attr]
+    head.look()
+    assert head.agent.relaying is not None
+    head.agent.relaying.run_once(head.clock.now())
+    assert hung.is_alive()
     hung.join()
     assert PATIENCE_S - 1 < waits[0] < PATIENCE_S + KILLED_S + SLACK_S
     assert head.answer(order) is None
@@ -96,9 +97,8 @@ def test_a_look_that_never_ends_holds_up_no_order_and_the_next_one_is_whole(head
     waits: list[float] = []
     hung = beside(lambda: waits.append(took(head.look)))
     until(calls.exists, "the look")
-    answer: list[Any] = []
-    spent = took(lambda: answer.append(head.carry_out(Verb.CANCEL, attempt=f"slurm.lab.{job}", slurm_job=job)))
-    assert (answer[0].outcome, spent < SLACK_S) == (Outcome.DONE, True), (answer, spent)
+    answer = head.carry_out(Verb.CANCEL, attempt=f"slurm.lab.{job}", slurm_job=job)
+    assert (answer.outcome, hung.is_alive()) == (Outcome.DONE, True), answer
     hung.join()
     assert PATIENCE_S - 1 < waits[0] < PATIENCE_S + KILLED_S + SLACK_S
     assert f"squeue did not end within {PATIENCE_S:g} s" in head.problems()
@@ -107,6 +107,7 @@ def test_a_look_that_never_ends_holds_up_no_order_and_the_next_one_is_whole(head
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_a_slurmctld_that_is_silent_for_longer_than_the_agent_waits(head: Head) -> None:
     """Under the order's sbatch, which is killed at its limit; slurmctld finds its request when it wakes."""
     lab = head.lab

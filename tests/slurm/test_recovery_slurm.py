@@ -31,6 +31,7 @@ def end_well(stage: Stage, *, without: tuple[str, ...] = ()) -> None:
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_a_node_that_dies_with_its_steps_is_left_and_repaired_while_the_job_goes_on_elsewhere(tmp_path: Path) -> None:
     with raised(tmp_path) as stage:
         stage.wait_protected()
@@ -217,6 +218,7 @@ def test_an_order_that_comes_twice_late_and_after_its_time_is_carried_out_once(t
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_a_job_that_slurm_may_not_requeue_is_submitted_again_once_also_by_an_agent_killed_after_sbatch(
     tmp_path: Path,
 ) -> None:

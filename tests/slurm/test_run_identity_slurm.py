@@ -204,6 +204,7 @@ def has_failed(head: Head, job: int) -> bool:
     return doc is not None and doc.state.value == "failed"
 
 
+@pytest.mark.outermost
 def test_nothing_is_started_beside_a_run_however_it_is_named(head: Head, tmp_path: Path) -> None:
     lab, first, second = head.lab, dict[str, int](), dict[str, int]()
     # --extra came with 23.02. Source: Slurm's release notes.

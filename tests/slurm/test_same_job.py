@@ -193,6 +193,7 @@ def again(lab: SlurmLab, taken: spec.CapturedSpec, **more: Any) -> tuple[str, ..
         lab.run("scancel", str(copy))
 
 
+@pytest.mark.outermost
 @pytest.mark.parametrize("runs", [False, True], ids=["captured as it waited", "captured as it ran"])
 def test_a_job_submitted_again_is_the_same_job(lab: SlurmLab, runs: bool) -> None:
     names = CHANGED_BY_RUNNING if runs else tuple(ASKED)

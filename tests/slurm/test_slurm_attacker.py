@@ -211,6 +211,7 @@ def test_a_user_harms_his_own_jobs_alone(lab: SlurmLab, tmp_path: Path) -> None:
 
 
 @pytest.mark.versions
+@pytest.mark.outermost
 def test_what_a_user_writes_into_his_own_job_does_not_outdo_the_administrator(lab: SlurmLab, tmp_path: Path) -> None:
     """AdminComment is the administrators' in every version; a user writes the comment, and Extra where there is one."""
     plain = script(lab, "own.sh", "exit 0")

@@ -119,7 +119,6 @@ def test_a_node_that_slurm_drains_for_a_defect_has_an_incident_of_its_own(tmp_pa
         stage.lab.wait(
             lambda: any(not incident.is_open for incident in stage.node_incidents(node)),
             "the node's Incident to tell",
-            90,
         )
         assert [incident.outcome for incident in stage.node_incidents(node)] == ["node.cluster_drained"]
         assert "drain" in stage.lab.run("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout

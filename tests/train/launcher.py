@@ -27,7 +27,7 @@ from tests.train.line import ENV_LINE, Receiver
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(__file__).with_name("scripts")
 LOOP = SCRIPTS / "loop.py"
-PATIENCE_S = 150.0  # a loaded machine may need a minute for what takes seconds
+PATIENCE_S = 300.0  # a loaded machine may need a minute for what takes seconds
 TORCH = ("tests.train.warm", "tests.train.harm", "tests.train.scripts.torch_work")
 NURSERIES: Mapping[str, Sequence[str]] = {
     "light": ("rekindle.monitor", "tests.train.harm"),

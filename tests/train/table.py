@@ -271,7 +271,7 @@ SIGNALS = [
     stopped("plain: SIGTERM where nothing can be saved", STOP, spec={"has_no_save": True}, saves=0),
     stopped("plain: SIGTERM and the save raises on rank 1", STOP, harm=(harm("raise:OSError", "save"),), saves=0),
     Story(name="plain: SIGTERM before the first step ends the ranks at once", dead={0: -15, 1: -15}, saves=0,
-          acts=(Act(do="signal:SIGTERM", on="started", ranks=ALL),), harm=(harm("sleep:2", "started", ranks=ALL),)),
+          acts=(Act(do="signal:SIGTERM", on="started", ranks=ALL),), harm=(harm("sleep:120", "started", ranks=ALL),)),
     Story(name="plain: SIGUSR1 to rank 1", acts=(Act(do="signal:SIGUSR1", ranks=(1,)), WAIT), saves=1),
     Story(name="plain: SIGUSR1 to every rank", acts=(Act(do="signal:SIGUSR1", ranks=ALL), WAIT)),
     Story(name="ddp: SIGUSR1 to rank 0", kind="ddp", acts=(Act(do="signal:SIGUSR1", ranks=(0,)), WAIT), saves=1),
@@ -302,7 +302,7 @@ def bad_loss(what: str, ranks: Sequence[int] | str, kind: str = "plain", step: i
         name=f"{kind}: the loss is {what} on {who} from step {step}",
         kind=kind,
         harm=(harm("bad loss", "never", step, ranks, what=what), *more.pop("too", ())),
-        acts=(ask(step + 2, deadline_s=SHORT_S),),
+        acts=(short(step + 2) if what in ("nan", "inf") else ask(step + 2),),
         replies=CANNOT if what in ("nan", "inf") else frozenset({"saved"}),
         saves=0 if what in ("nan", "inf") else 1,
         **more,
@@ -464,13 +464,14 @@ STORIES = [
     *(*POSITIONS, *EXAMPLE_ROWS, *EXAMPLE_FAILURES, *PYTHONS),
 ]
 
-# Kin that take long and differ little from a row beside them: played with `--all-stories`.
+# Kin that take long and differ little from a row beside them, or from test_integration_saves: played with
+# `make test-train ARGS=--all-stories`.
 _LONG = (
     *(f"{kind}: {what}" for kind in EXAMPLES for what in (
         "SIGTERM to rank 1", "SIGUSR1 to rank 1", "every fifth step", "rank 1 is killed", "rank 0 is frozen",
-        "another attempt", "the disk is full for rank 1",
+        "another attempt", "the disk is full",
     )),
-    "store: 32 ranks", "gloo: 8 ranks", "fsdp2: 3 ranks",
+    "plain: 64 ranks", "store: 32 ranks", "gloo: 8 ranks", "fsdp2: 3 ranks",
     "ddp: stall the store's connections of rank 0", "ddp: cut the store's connections of rank 0",
     "store: stall the store's connections of rank 1", "store: refuse", "plain: S3 takes 30 s for a call of 2",
     "ddp: rank 0 is frozen", "store: rank 0 is frozen", "plain: the save never returns on rank 1 of 8",

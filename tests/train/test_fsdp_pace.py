@@ -18,7 +18,7 @@ from rekindle.integrations import torch as rekindle
 from rekindle.monitor import Monitor
 from tests.train.test_loss_ranks import play
 
-BLOCKS, STEPS, SLOW_S = 8, 6, 0.03
+BLOCKS, STEPS, SLOW_S = 8, 6, 0.1
 
 
 class Block(nn.Module):

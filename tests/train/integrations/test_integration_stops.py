@@ -44,7 +44,7 @@ def test_lightnings_own_checkpoint_at_the_end_does_not_replace_the_one_that_the_
 ) -> None:
     """The default ModelCheckpoint saves when an epoch ends, and at a stop Lightning ends the epoch."""
     undisturbed = launch.undisturbed("lightning", world=world, steps=STEPS)
-    first = stopped(launch("lightning", "stopped", world=world, steps=STEPS, pace_s=0.3, by_torchrun=world > 1))
+    first = stopped(launch("lightning", "stopped", world=world, steps=STEPS, pace_s=1.0))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
     assert Path(manifest.root).parent.name == "checkpoints"
     check_files(first.home, manifest)
@@ -77,7 +77,7 @@ def test_lightning_stops_at_the_step_of_the_save_whatever_min_steps_says_and_wit
 @pytest.mark.parametrize("framework", ["hf", "accelerate", "deepspeed"])
 def test_a_run_that_was_stopped_goes_on_from_the_step_of_its_stop(framework: str, launch: Launcher) -> None:
     undisturbed = launch.undisturbed(framework, world=2, steps=STEPS)
-    first = stopped(launch(framework, "stopped", world=2, steps=STEPS, pace_s=0.3, by_torchrun=True))
+    first = stopped(launch(framework, "stopped", world=2, steps=STEPS, pace_s=0.3))
     [manifest] = first.manifests(SaveKind.EMERGENCY).values()
     check_files(first.home, manifest)
     second = launch(framework, "stopped", world=2, number=2, steps=STEPS, resume=plan(manifest))

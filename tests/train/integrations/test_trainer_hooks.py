@@ -135,7 +135,7 @@ def test_by_public_hooks_alone_a_full_disk_of_one_rank_is_an_answer_on_all(rank:
 def test_by_public_hooks_alone_a_stop_saves_on_all_ranks_and_the_run_goes_on_from_there(launch: Launcher) -> None:
     steps, alone = 60, {"attaches": False}
     undisturbed = launch.undisturbed("hf", world=2, steps=steps, **alone)
-    first = launch("hf", "stopped", world=2, steps=steps, pace_s=0.3, by_torchrun=True, **alone)
+    first = launch("hf", "stopped", world=2, steps=steps, pace_s=0.3, **alone)
     first.until("its third step", lambda: first.step() >= 3)
     first.terminate()
     first.end()
