@@ -117,6 +117,7 @@ def _job(detail: Fields) -> Signal:
         key = ended_job_key(attempt, end_word)
     else:
         key = dedupe_key("slurm-job", attempt, state, successor, at)
+    rule = verdict.rule if verdict else None
     return Signal(
         kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.AGENT,
@@ -142,17 +143,23 @@ def _job(detail: Fields) -> Signal:
                 "exit_code": exit_code,
                 "exit_signal": exit_signal,
                 "detail": job_detail,
-                "label": cause.label if cause else None,
-                "rule": verdict.rule if verdict else None,
-                "first_response": cause.response if cause else None,
-                "host": cause.node if cause else None,
-                "rank": cause.rank if cause else None,
-                "line": cause.line if cause else None,
-                "text": cause.evidence if cause else None,
+                **(_evidence_of(cause, rule) if cause else {"rule": rule}),
                 "nodes": nodes or None,
             }
         ),
     )
+
+
+def _evidence_of(cause: CauseDoc, rule: str | None) -> dict[str, Any]:
+    return {
+        "label": cause.label,
+        "rule": rule,
+        "first_response": cause.response,
+        "host": cause.node,
+        "rank": cause.rank,
+        "line": cause.line,
+        "text": cause.evidence,
+    }
 
 
 def _cause(detail: Fields) -> CauseDoc | None:

@@ -64,13 +64,14 @@ def ras_of(status: object) -> RasAnswer:
     of_run = {_device_of(row): row["rank"] for comm, row in rows if comm["size"] == largest}
     found: list[RasSuspect] = []
     for comm in given:
+        size, is_whole = comm["size"], comm["size"] == largest
         for row, state, text in _exceptions(comm):
-            own = _device_of(row) if comm["size"] != largest and None not in _device_of(row) else None
-            rank = of_run.get(own) if own is not None else None
-            is_known = comm["size"] == largest or rank is not None
-            size = largest if is_known else comm["size"]
-            rank = row["rank"] if rank is None else rank
-            found.append(_suspect(state, rank, size, row.get("host"), text, is_of_run=is_known))
+            device = _device_of(row)
+            rank = None if is_whole or None in device else of_run.get(device)
+            if rank is not None:
+                found.append(_suspect(state, rank, largest, row.get("host"), text, is_of_run=True))
+            else:
+                found.append(_suspect(state, row["rank"], size, row.get("host"), text, is_of_run=is_whole))
     pids = frozenset(row["pid"] for _, row in rows if type(row.get("pid")) is int)
     return RasAnswer(suspects=_first(found), pids=pids)
 
@@ -195,17 +196,22 @@ def _read_rank(line: str, said: _Text) -> None:
         for rank in re.findall(r"\d{1,7}", listed[1]):
             said.add(RasState.UNRESPONSIVE, int(rank), "", "its process does not answer")
     elif (row := _RANK.match(line)) is not None:
-        rank, host = int(row[1]), row[4] or ""
-        if said.section == "INCOMPLETE":
-            process = re.search(r"managed by process (\d+) on node", line)
-            is_dead = process is not None and (int(process[1]), host) in said.dead
-            state = RasState.DEAD if is_dead else RasState.UNRESPONSIVE
-            said.add(state, rank, host, "its process is dead" if is_dead else "its process does not answer")
-        elif said.section == "ERROR" and row[3]:
-            said.add(RasState.FAILED, rank, host, f"NCCL reports: {row[3].strip()}")
-        elif said.op and ("launched" in line or said.at is not None):
-            count = int(row[2] or 0) if "launched" in line else said.at or 0
-            said.launched.setdefault(count, (1, []))[1].append((rank, host))
+        _read_row(line, row, said)
+
+
+def _read_row(line: str, row: re.Match[str], said: _Text) -> None:
+    """A line about one rank."""
+    rank, host = int(row[1]), row[4] or ""
+    if said.section == "INCOMPLETE":
+        process = re.search(r"managed by process (\d+) on node", line)
+        is_dead = process is not None and (int(process[1]), host) in said.dead
+        state = RasState.DEAD if is_dead else RasState.UNRESPONSIVE
+        said.add(state, rank, host, "its process is dead" if is_dead else "its process does not answer")
+    elif said.section == "ERROR" and row[3]:
+        said.add(RasState.FAILED, rank, host, f"NCCL reports: {row[3].strip()}")
+    elif said.op and ("launched" in line or said.at is not None):
+        count = int(row[2] or 0) if "launched" in line else said.at or 0
+        said.launched.setdefault(count, (1, []))[1].append((rank, host))
 
 
 def _suspect(state: RasState, rank: int, size: int, host: object, text: str, *, is_of_run: bool = False) -> RasSuspect:

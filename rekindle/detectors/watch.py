@@ -116,18 +116,21 @@ class LossWatch:
                 self._begin(spike.onset_step)
         if is_planned and spike.ended is not End.GIVEN_UP:
             divergence.settle()
-        drift = divergence.judge(point)
-        if drift is not None and not (drift.rule == FAR_BEYOND_FIRST and self._is_in_trouble):
-            drift = self._judged(drift)
-            if drift.severity is Severity.ACT:
-                self._begin(divergence.onset_step)
-            is_more = verdict is None or (verdict.severity, drift.severity) == (Severity.WATCH, Severity.ACT)
-            if is_more and not self._is_restart:
-                verdict = drift
+        verdict = self._worse(verdict, divergence.judge(point))
         if self._is_in_trouble and not (spike.is_on or divergence.is_on or self._finite_rows < HEAL_ROWS):
             self._is_in_trouble = self._is_restart = False
             self.healed_step = point.step
         return verdict
+
+    def _worse(self, verdict: Verdict | None, drift: Verdict | None) -> Verdict | None:
+        """What counts of what is seen in the row and of the drift up to it."""
+        if drift is None or (drift.rule == FAR_BEYOND_FIRST and self._is_in_trouble):
+            return verdict
+        drift = self._judged(drift)
+        if drift.severity is Severity.ACT:
+            self._begin(self.divergence.onset_step)
+        is_more = verdict is None or (verdict.severity, drift.severity) == (Severity.WATCH, Severity.ACT)
+        return drift if is_more and not self._is_restart else verdict
 
     def _judged(self, verdict: Verdict) -> Verdict:
         """The verdict, or the `watch` that is left of it."""

@@ -428,8 +428,11 @@ class Judge(Watcher):
         self._pages[notice.incident_id] += 1
         if self._pages[notice.incident_id] == MANY_PAGES + 1:
             self._count("paged_again", run.name if run is not None else "", notice.title)
-        if run is None or run.ill is not None:
-            return
+        if run is not None and run.ill is None:
+            self._judge_reason(notice, run)
+
+    def _judge_reason(self, notice: Notice, run: TrueRun) -> None:
+        """Count a page about a run that is well, and of which nothing has given a reason lately."""
         ended = [ill.until for ill in run.ills if ill.until is not None]
         recent = [at for at in (*ended, self._disturbed_at) if at is not None and self._now - at < PAGED_WITHIN]
         if self._goes_on_by_itself(run):  # then the trouble before it is no reason
@@ -489,8 +492,10 @@ class Judge(Watcher):
             self._waits.pop(after.incident_id, None)  # a person was asked, who may take their time
         elif after.phase is Phase.RESUBMITTING:
             self._waits.setdefault(after.incident_id, (run, self._now))
-        if after.is_open:
-            return
+        if not after.is_open:
+            self._closed(run, after, is_new=before is None or before.is_open)
+
+    def _closed(self, run: TrueRun, after: Incident, *, is_new: bool) -> None:
         self._open.pop(after.incident_id, None)
         self._waits.pop(after.incident_id, None)
         is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
@@ -500,7 +505,7 @@ class Judge(Watcher):
             self._judge_nodes(run)
         if after.phase is Phase.HANDED_OVER and after.is_poisoned and after.attempt is not None:
             self._called_bad.add(after.attempt)
-        if after.phase is Phase.RECOVERED and (before is None or before.is_open):
+        if after.phase is Phase.RECOVERED and is_new:
             self._judge_recovery(run, after)
 
     def _judge_recovery(self, run: TrueRun, incident: Incident) -> None:
@@ -602,24 +607,29 @@ class Judge(Watcher):
             return
         if run.spec.plan != "obeyed" or self._open_nodes:  # then another node is held to be the bad one, or it as well
             return
+        broken = [node for node in cluster.nodes.values() if node.is_broken]
+        if len(broken) == 1 and broken[0].broken_since is not None:  # by halves, two look like none
+            self._judge_starts_on(broken[0], broken[0].broken_since, run, self._idle_nodes(cluster))
+
+    def _judge_starts_on(self, node: TrueNode, since: datetime, run: TrueRun, idle: int) -> None:
+        starts = [
+            attempt
+            for attempt in run.attempts.values()
+            if (attempt.job.ended_at or self._now) >= since and attempt.nodes
+        ]
+        ours = sum(attempt.is_ours and attempt.job.failure_reason == SICK for attempt in starts)
+        is_everywhere = all(node in attempt.nodes for attempt in starts)
+        beside_it = max(run.spec.instances // 2, 1) - 1  # well ones that are left out with it
+        if ours >= MANY_ON_ONE and is_everywhere and idle - beside_it >= run.spec.instances:
+            self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {idle} idle")
+
+    def _idle_nodes(self, cluster: Cluster) -> int:
+        """How many well nodes nothing runs on."""
         busy = {node.name for other in self.world.runs.values() for attempt in other.live for node in attempt.nodes}
-        idle = sum(
+        return sum(
             facts.state == "idle" and name not in busy and not cluster.nodes[name].is_broken
             for name, facts in cluster.model.node_facts.items()
         )
-        broken = [node for node in cluster.nodes.values() if node.is_broken]
-        for node in broken if len(broken) == 1 else ():  # by halves, two look like none
-            since = node.broken_since
-            starts = [
-                attempt
-                for attempt in run.attempts.values()
-                if since is not None and (attempt.job.ended_at or self._now) >= since and attempt.nodes
-            ]
-            ours = sum(attempt.is_ours and attempt.job.failure_reason == SICK for attempt in starts)
-            is_everywhere = all(node in attempt.nodes for attempt in starts)
-            beside_it = max(run.spec.instances // 2, 1) - 1  # well ones that are left out with it
-            if ours >= MANY_ON_ONE and is_everywhere and idle - beside_it >= run.spec.instances:
-                self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {idle} idle")
 
     def _judge_loops(self, run: TrueRun) -> None:
         """Count a launcher that starts a run again in its place in vain, beyond the budget, while no person knows."""

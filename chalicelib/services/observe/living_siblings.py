@@ -50,16 +50,20 @@ class LivingSiblings:
         ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
         reported = reported_attempts((*incident.signals, *inbox), besides=ours)
         try:
-            for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
-                if self.registry.job_of_attempt(name) is None and not is_another_stages(name, job, self.scheduler):
-                    return Known(name)
-            if is_sent:  # before ours is sent, the act itself looks for heartbeats
+            other = self._unregistered(job, besides, reported)
+            if other is None and is_sent:  # before ours is sent, the act itself looks for heartbeats
                 own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
                 other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
-                return Known(other) if other is not None else NO_SIBLING
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])
-        return NO_SIBLING
+        return Known(other) if other is not None else NO_SIBLING
+
+    def _unregistered(self, job: Job, besides: set[str], reported: Sequence[str]) -> str | None:
+        """A start of the run that no Job has, and that is not another stage's."""
+        for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
+            if self.registry.job_of_attempt(name) is None and not is_another_stages(name, job, self.scheduler):
+                return name
+        return None
 
     def next_link(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[str]:
         """An attempt that another Job protects and that continues the run, whose own attempt has ended."""

@@ -300,11 +300,12 @@ class Nodes:
         since = incident.resubmission.capacity_since
         if since is not None and self.clock.now() - since < _CHECK_SHOWS:
             return text
-        for node in suspects[:_ASKED]:
-            seen = self.cluster_nodes.instance(reference, node=node.name, instance_id=node.instance_id, logical_id=None)
-            if seen is not None and seen.state is InstanceState.CHECKING:
-                return text
-        return ""
+        return text if any(self._is_checked(reference, node) for node in suspects[:_ASKED]) else ""
+
+    def _is_checked(self, reference: str, node: NodeFacts) -> bool:
+        """HyperPod shows a health check of it under way."""
+        seen = self.cluster_nodes.instance(reference, node=node.name, instance_id=node.instance_id, logical_id=None)
+        return seen is not None and seen.state is InstanceState.CHECKING
 
 
 def node_facts(view: NodeView) -> dict[str, Any]:

@@ -177,11 +177,8 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         needs = [addresses_needed(name, facts.types.get(name), subject.kind) for name in group.types]
         known = [need for need in needs if need is not None]
         if not known or len(known) < len(needs):
-            where = subject.path(f"{group.at}.InstanceCount")
             name = group.types[needs.index(None)] if needs else "its instances"
-            why = facts.types.get(name) if needs else None
-            because = f": {why.why}" if isinstance(why, NotInspected) else ""
-            yield unknown(where, f"how many addresses {name} needs is not known{because}")
+            yield _need_not_known(subject.path(f"{group.at}.InstanceCount"), name, facts)
         if known:
             subnets = frozenset(subject.subnets_of(group))
             wanted[subnets] = wanted.get(subnets, 0) + max(known) * (group.to_start or 0)
@@ -191,6 +188,12 @@ def _addresses(subject: Subject, facts: AccountFacts) -> Iterator[Finding]:
         free = _free_addresses(subnets, facts)
         if free is not None and need > free:
             yield error(where, f"{listed(sorted(subnets))}: {free} addresses are free, {need} are needed to start")
+
+
+def _need_not_known(where: str, name: str, facts: AccountFacts) -> Finding:
+    why = facts.types.get(name)
+    because = f": {why.why}" if isinstance(why, NotInspected) else ""
+    return unknown(where, f"how many addresses {name} needs is not known{because}")
 
 
 def _free_addresses(subnets: frozenset[str], facts: AccountFacts) -> int | None:

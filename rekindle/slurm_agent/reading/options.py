@@ -229,12 +229,8 @@ def _per_task(detail: Mapping[str, str], given: Mapping[str, str | None]) -> dic
     # As it was written: `cpu=1,gres/gpu:a100=2`, `cpu:2`; 22.05 shows `gres:gpu:2`.
     each = (re.sub(r"^gres:", "gres/", part) for part in whole.split(",") if part)
     parts = dict(part.partition("=")[::2] if "=" in part else part.rpartition(":")[::2] for part in each)
-    gpus = [
-        f"{name[9:]}:{count}" if name.startswith("gres/gpu:") else count
-        for name, count in parts.items()
-        if name == "gres/gpu" or name.startswith("gres/gpu:")
-    ]
-    others = [name for name in parts if name != "cpu" and name != "gres/gpu" and not name.startswith("gres/gpu:")]
+    gpus = [f"{name[9:]}:{count}" if ":" in name else count for name, count in parts.items() if _is_gpu(name)]
+    others = [name for name in parts if name != "cpu" and not _is_gpu(name)]
     if parts and (others or "tres-per-task" in given):
         found |= {"tres-per-task": whole, "cpus-per-task": ""}
     elif gpus:
@@ -247,6 +243,10 @@ def _per_task(detail: Mapping[str, str], given: Mapping[str, str | None]) -> dic
     if frequency:
         found["gpu-freq"] = frequency
     return found
+
+
+def _is_gpu(name: str) -> bool:
+    return name == "gres/gpu" or name.startswith("gres/gpu:")
 
 
 def _gres(tres: str) -> str:

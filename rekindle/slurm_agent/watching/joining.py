@@ -97,25 +97,36 @@ class Joining:
         kept = {key: found for key, found in self._found.items() if key in alive}
         changed = set(self._changed)
         self._changed -= changed
-        wanted = [
-            job for key, job in alive.items() if is_due or key not in kept or key in changed or self._says_less(job)
-        ]
+        again = alive.keys() if is_due else changed
+        wanted = [job for key, job in alive.items() if key not in kept or key in again or self._says_less(job)]
         details = self._details(wanted)
         if is_due:
             self._asked_at = now
         spent = TimeSpent(USER_S)
         for job in wanted:
             shown, before = details.get(job.job), kept.get(_key(job))
-            if shown is None and before is not None:
-                continue  # nothing new could be read of it
-            if comment.parse(job.comment) is not None:
-                kept[_key(job)] = _Found(asked=None, is_out=says_out(shown or {}))
-            elif not spent.is_over(job.user):  # else at the next look
-                with spent.by(job.user):
-                    words = (before.words if before else None) or _own_words(job, state)
-                    kept[_key(job)] = self._of(job, shown or {}, words)
+            if shown is not None or before is None:  # else nothing new could be read of it
+                found = self._looked_at(job, shown or {}, before, state, spent)
+                kept |= {_key(job): found} if found is not None else {}
         self._found = kept
         return details
+
+    def _looked_at(
+        self,
+        job: Job,
+        shown: Mapping[str, str],
+        before: _Found | None,
+        state: StateFiles | RemoteState,
+        spent: TimeSpent,
+    ) -> _Found | None:
+        """What a job says; None where its user's time is over: then it is asked at the next look."""
+        if comment.parse(job.comment) is not None:
+            return _Found(asked=None, is_out=says_out(shown))
+        if spent.is_over(job.user):
+            return None
+        with spent.by(job.user):
+            words = (before.words if before else None) or _own_words(job, state)
+            return self._of(job, shown, words)
 
     def _says_less(self, job: Job) -> bool:
         """Its comment asks for nothing any more, and the other places were not read while it did."""

@@ -181,10 +181,7 @@ class Watch:
         """One reading. Raises: SlurmUnavailable."""
         settings = self._read_settings(now)
         if not self._has_memory and self._recalled is None:
-            self._recalled = read_back(self._inputs.cluster, self._published, self._written, now)
-            self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
-            self._inputs.owners.learn(self._recalled.docs)
-            self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])
+            self._recall(now)
         self._inputs.captures.kept.write()
         is_first = self._all_written_at is None
         is_late = not is_first and not timedelta(0) <= now - (self._all_written_at or now) < WRITE_AGAIN_EVERY
@@ -217,6 +214,13 @@ class Watch:
         self.slurm_version, self.cluster_arn = settings.version, look.arn
         self.queue_losses = settings.queue_losses
         return replace(reading, news=reading.news + self._again(now)) if self._is_due(now) else reading
+
+    def _recall(self, now: datetime) -> None:
+        """The memory is lost: what was published is read back."""
+        self._recalled = read_back(self._inputs.cluster, self._published, self._written, now)
+        self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
+        self._inputs.owners.learn(self._recalled.docs)
+        self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])
 
     def _is_due(self, now: datetime) -> bool:
         """Also after the clock was set back."""
