@@ -49,6 +49,7 @@ STARTUP = "startup"  # of one that has not made its first step
 NO_SIBLING: Final = Unknown("none that is known")  # looked for, and none lives
 STALLED = "stalled"  # the monitor's own word for a run that does not move (rekindle.protocol.mailbox.RunPhase)
 TRAINING = "training"  # steps are made, or should be: no evaluation, no save
+RESTS: Final = ("evaluation", "saving")  # no step is due
 FINISHED = "finished"  # and for one whose training has ended by itself
 
 _ENDED = frozenset(

@@ -14,23 +14,28 @@ from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.domain.run.movement import new_watch
 
 
-@rule("ended.finishing", "ended.finishing_limit", "ended.finished_poisoned")
-def ended_finishing(context: RuleContext) -> Decision | None:
-    """Its training is over: wait for its end; a person if its loss is not finite, or at the capacity limit.
+@rule("ended.finished_poisoned")
+def ended_finished_poisoned(context: RuleContext) -> Decision | None:
+    """Its training is over, with a loss that is not finite at its end: a person, and nothing is stopped."""
+    incident, attempt = context.incident, context.attempt_seen
+    if not _is_over(context) or not incident.is_poisoned or context.policy.shadow:
+        return None
+    return context.hand_over(
+        "ended.finished_poisoned",
+        f"{attempt.name} has finished training with a loss that is not finite since step "
+        f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
+    )
 
-    What a person orders is done to such a run as well; the attempt that the order has led to is one like any other.
+
+@rule("ended.finishing", "ended.finishing_limit")
+def ended_finishing(context: RuleContext) -> Decision | None:
+    """Its training is over: wait for its end; a person at the capacity limit.
+
     None where the run still trains, or something else is wrong.
     """
     incident, attempt = context.incident, context.attempt_seen
-    is_ordered = incident.order is not None and not incident.resubmission.tries
-    if attempt.status is not AttemptStatus.RUNNING or not attempt.is_finishing or is_ordered:
+    if not _is_over(context):
         return None
-    if incident.is_poisoned and not context.policy.shadow:
-        return context.hand_over(
-            "ended.finished_poisoned",
-            f"{attempt.name} has finished training with a loss that is not finite since step "
-            f"{step_word(incident.loss.onset_step)}: what it saves now is not to be used. {story(context)}",
-        )
     is_waited_out = incident.fault in WAITED_OUT or incident.phase is Phase.VERIFYING
     if is_poisoned(context, attempt) or not is_waited_out:
         return None
@@ -49,6 +54,15 @@ def ended_finishing(context: RuleContext) -> Decision | None:
         to = Phase.VERIFYING if incident.resubmission.tries else Phase.HOLDING
         return context.changed(**new_watch()).move("ended.finishing", reason, to)
     return context.stay("ended.finishing", reason)
+
+
+def _is_over(context: RuleContext) -> bool:
+    """It runs and has finished training. What a person orders is done to such a run as well; the attempt that the order
+    has led to is one like any other.
+    """
+    incident, attempt = context.incident, context.attempt_seen
+    is_ordered = incident.order is not None and not incident.resubmission.tries
+    return attempt.status is AttemptStatus.RUNNING and attempt.is_finishing and not is_ordered
 
 
 @rule("ended.unproven", "ended.last_heartbeat")

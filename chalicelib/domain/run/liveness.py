@@ -19,6 +19,7 @@ from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.repair_budget import is_mass_outage
 from chalicelib.domain.run.bad_nodes import is_claim_over
+from chalicelib.domain.run.movement import rests
 from rekindle.protocol.signals import FaultClass
 
 # A monitor writes its heartbeat every 15 s (rekindle/monitor/base/settings.py). Each is dated by the store.
@@ -65,6 +66,11 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
         )
     since = max(incident.phase_entered_at, incident.tracking.watch_at or incident.phase_entered_at)
     since = max(since, min(reported_at, context.now)) if reported_at else since
+    if rests(attempt, now=context.now):
+        # Its own heartbeat does not bear the claim out. Where it has truly died, the platform ends it, or its monitor
+        # calls it stalled.
+        reason = f"{reason}. It is in {attempt.work}, says its heartbeat, so that no step is due"
+        return context.stay("defer.confirm", reason, watch_at=context.now, watch_step=attempt.last_step)
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
         return _platform_says_both(context, attempt)
     next_heartbeats = (

@@ -1,14 +1,24 @@
-"""How long a run that must move has not moved. A heartbeat alone is no movement: its thread outlives a stuck run."""
+"""How long a run that must move has not moved. A heartbeat alone is no movement: its thread outlives a stuck run.
+
+No step is due from a run that evaluates or saves, as its fresh heartbeat says. How long either may take its monitor has
+learned, and calls it stalled beyond that (rekindle/monitor/base/settings.py).
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from chalicelib.domain.decision.verdict import RuleContext
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptView
+from chalicelib.domain.model.observation import RESTS, AttemptView
 
 _UNWATCHED: Maybe[int] = Unknown("not watched yet")
+
+
+def rests(attempt: AttemptView, *, now: datetime) -> bool:
+    """It evaluates or saves, says its fresh heartbeat."""
+    return attempt.work in RESTS and has_fresh_heartbeat(attempt, now=now)
 
 
 def watch(context: RuleContext, attempt: AttemptView) -> tuple[RuleContext, timedelta]:
@@ -24,7 +34,7 @@ def watch(context: RuleContext, attempt: AttemptView) -> tuple[RuleContext, time
     step, mark = attempt.last_step, incident.tracking.watch_step
     if not isinstance(step, Known):
         return context, stood
-    if isinstance(mark, Known) and step.value == mark.value:
+    if isinstance(mark, Known) and step.value == mark.value and not rests(attempt, now=context.now):
         return context, stood
     if not isinstance(mark, Known) or step.value < mark.value or stood >= context.policy.timing.silent_limit / 4:
         return context.changed(watch_at=context.now, watch_step=step), timedelta(0)

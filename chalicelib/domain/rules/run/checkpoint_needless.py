@@ -22,7 +22,7 @@ from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.rules.run.loss import close_healed, roll_back
 from chalicelib.domain.rules.run.refuted import recovered_itself
-from chalicelib.domain.run.finishing import ended_finishing
+from chalicelib.domain.run.finishing import ended_finished_poisoned, ended_finishing
 from chalicelib.domain.run.liveness import began_anew, claims_are_over, has_outlived_claim
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
@@ -117,6 +117,7 @@ def checkpoint_verify_moves_again(context: RuleContext) -> Decision | None:
 NEEDLESS: Final = (
     checkpoint_poisoned,
     checkpoint_healed,
+    ended_finished_poisoned,
     ended_finishing,
     checkpoint_platform_repair,
     checkpoint_began_anew,

@@ -46,7 +46,12 @@ from chalicelib.domain.rules.run.responses import (
     spike_healed,
     spike_watching,
 )
-from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
+from chalicelib.domain.run.finishing import (
+    ended_completed_poisoned,
+    ended_finished_poisoned,
+    ended_finishing,
+    ended_unproven,
+)
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.liveness import (
     UNTOLD,
@@ -229,6 +234,7 @@ OPEN: Final = (
     open_stopping,
     open_repairing,
     open_ended,
+    ended_finished_poisoned,
     ended_finishing,
     open_ordered_in_queue,
     open_queued,

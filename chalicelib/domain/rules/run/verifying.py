@@ -44,7 +44,12 @@ from chalicelib.domain.rules.run.queued import (
 )
 from chalicelib.domain.rules.run.trouble_again import verify_non_finite, verify_spike, verify_stalled, verify_tell
 from chalicelib.domain.run.bad_nodes import to_exclude
-from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_finishing, ended_unproven
+from chalicelib.domain.run.finishing import (
+    ended_completed_poisoned,
+    ended_finished_poisoned,
+    ended_finishing,
+    ended_unproven,
+)
 from chalicelib.domain.run.first_response import begin_stop
 from chalicelib.domain.run.sizes import order_smaller_start
 
@@ -211,6 +216,7 @@ VERIFYING: Final = (
     verify_sibling,
     verify_plan_ignored,
     *ADOPTED,
+    ended_finished_poisoned,
     verify_non_finite,
     verify_stalled,
     verify_tell,
