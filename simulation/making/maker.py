@@ -224,6 +224,7 @@ def _with_lives(draw: random.Random, story: Story) -> Story:
         first,
         restarts=draw.choice((1, 3, 10, 100)),
         troubles=(*first.troubles, draw.choice((crash, crash, hang))),
+        relaunch_s=draw.choice((5.0, 5.0, 90.0, 200.0)),
     )
     return replace(story, runs=(first, *others))
 

@@ -377,7 +377,8 @@ class Training:
         self.loses_processes(attempt, step)
         if attempt.run.live == [attempt]:
             attempt.run.falls_ill("dead", self._clock.now(), reached=step)
-        self._later(attempt, "life", LAUNCHING, lambda: self.starts_again(attempt))
+        launching = timedelta(seconds=attempt.run.spec.relaunch_s)
+        self._later(attempt, "life", launching, lambda: self.starts_again(attempt))
 
     def _rests(self, attempt: Attempt, trouble: Trouble, step: int) -> None:
         phase = RunPhase.EVALUATION if trouble.step % 2 else RunPhase.SAVING

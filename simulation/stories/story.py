@@ -58,6 +58,7 @@ class Run:
     place         the run in whose mailbox it trains and saves: a sweep with one checkpoint_s3_uri; empty: its own
     restarts      so many crashes of an attempt are answered by its launcher, which starts all its processes again in
                   the same attempt; and hangs that end after a while, too
+    relaunch_s    how long that takes, from the end of the processes before
     requeue       slurm: the job may be requeued
     auto_resume   slurm: its srun has HyperPod's --auto-resume: where a node breaks under it, HyperPod replaces the node
                   and runs the step again, in the same start of the job
@@ -81,6 +82,7 @@ class Run:
     own_folder: bool = False
     place: str = ""
     restarts: int = 0
+    relaunch_s: float = 5.0
     platform: Annotated[str, OneOf(tuple(kinds.PLATFORMS))] = "sagemaker"
     requeue: bool = True
     auto_resume: bool = False

@@ -11,7 +11,7 @@ from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import AttemptView
-from chalicelib.domain.run.hanging import hang_moves_again, hang_unread, stacks_waiting
+from chalicelib.domain.run.hanging import hang_gone, hang_moves_again, hang_unread, stacks_waiting
 from chalicelib.domain.run.submission import Case, choose, needs_plan
 
 HEARTBEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
@@ -100,4 +100,5 @@ BEFORE_STOP: Final = (
     hang_moves_again,
     hang_unread,
     stacks_waiting,
+    hang_gone,
 )

@@ -36,13 +36,12 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
 from chalicelib.domain.rules.run.checkpoint_needless import NEEDLESS
 from chalicelib.domain.rules.run.two_live import two_live_over_meanwhile, two_live_saved
 from chalicelib.domain.run.first_response import begin_stop
+from chalicelib.domain.run.hanging import LIFELESS
 
 # A checkpoint on a shared path is polled as often as the agent inspects the path, every ten seconds, but only for some
 # minutes: a deadline may be a day away.
 SHARED_PATH_POLL: Final = timedelta(seconds=10)
 SHARED_PATH_POLLED_FOR: Final = timedelta(minutes=5)
-# Four intervals of the heartbeat (rekindle/monitor/base/settings.py, heartbeat_s): a monitor silent that long is gone.
-LIFELESS: Final = timedelta(seconds=60)
 
 
 @rule("checkpoint.lost")
