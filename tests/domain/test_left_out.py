@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Failure, Phase
+from chalicelib.domain.model.job import Attempt
+from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import NodesSeen
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.run.bad_nodes import with_bad_nodes
+from chalicelib.domain.run.job_record import job_record
 from rekindle.protocol.signals import FaultClass as F
 from tests.domain import slurm_looks
 from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, view
+from tests.domain.test_restarts import A_JOB
 
 NODES = ("ip-1", "ip-2", "ip-3", "ip-4")
 S = AttemptStatus
@@ -98,3 +103,52 @@ def test_a_node_that_its_own_incident_gave_back_is_no_bad_one(
     what = dataclasses.replace(slurm_looks.sees(slurm_looks.start(S.RUNNING, slurm_looks.R1)), nodes=nodes)
     case = slurm_looks.case(Phase.VERIFYING, attempt=slurm_looks.R1, bad_nodes=(bad,))
     assert (with_bad_nodes(case, what).resubmission.bad_nodes == (bad,)) is is_kept
+
+
+DEAD = slurm_looks.start(S.FAILED, slurm_looks.R1, nodes=NODES)
+SPARES = Known(NodesSeen(facts=(), total=8, idle=4))
+
+
+def ordered_after(fault: F, **record: Any) -> ResubmitJob:
+    """The order of a new Incident, for which the Job's record holds `record`."""
+    case = slurm_looks.case(Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, not_before=NOW)
+    what = slurm_looks.sees(DEAD, checkpoints=Known(()), record=JobRecord(**record))
+    decision = slurm_looks.decided(case, dataclasses.replace(what, nodes=SPARES))
+    (order,) = (action for action in decision.actions if isinstance(action, ResubmitJob))
+    return order
+
+
+@pytest.mark.parametrize(
+    ("fault", "record", "left_out"),
+    [
+        (F.NODE_HARDWARE, {"died_on": (NODES,)}, ("ip-1", "ip-2")),  # in an earlier Incident of the day
+        (F.NODE_HARDWARE, {"died_on": (NODES, ("ip-2", "ip-7"))}, ("ip-2",)),
+        (F.NODE_HARDWARE, {"died_on": (NODES,), "left_out": ("ip-8",)}, ("ip-1", "ip-2")),  # it was not ip-8
+        (F.SOFTWARE_CRASH, {"died_on": (NODES,)}, ()),
+        (F.SOFTWARE_CRASH, {"left_out": ("ip-8", "ip-9")}, ("ip-8", "ip-9")),
+    ],
+)
+def test_what_a_job_s_attempts_died_on_and_left_out_outlives_the_incident(
+    fault: F, record: dict[str, Any], left_out: tuple[str, ...]
+) -> None:
+    order = ordered_after(fault, **record)
+    assert (order.exclude, order.left_out) == (left_out, left_out)
+    assert order.left_nodes == (NODES if fault is F.NODE_HARDWARE else ())
+
+
+def test_the_job_s_record_holds_the_suspects_of_the_day_s_attempts() -> None:
+    case = incident(Phase.HOLDING, F.SOFTWARE_CRASH)
+    old, one, own, newest = (
+        Attempt(job_id="lm", number=number, name=f"lm-r{number}", submitted_at=NOW - ago, incident_id=by, **nodes)
+        for number, (ago, by, nodes) in enumerate(
+            (
+                (timedelta(hours=25), "inc-1", {"left_nodes": ("ip-1", "ip-2")}),
+                (timedelta(hours=2), "inc-2", {"left_nodes": ("ip-3", "ip-4")}),
+                (timedelta(hours=1), case.incident_id, {"left_nodes": ("ip-5", "ip-6")}),
+                (MINUTE, "inc-2", {"left_out": ("ip-3",)}),
+            ),
+            start=2,
+        )
+    )
+    record = job_record(A_JOB, [old, one, own, newest], case, Known(view(S.FAILED)), now=NOW)
+    assert (record.died_on, record.left_out) == ((("ip-3", "ip-4"),), ("ip-3",))

@@ -47,8 +47,9 @@ class ResubmitJob(ActionBase):
 
     `name` is deterministic, so the platform's own refusal of a taken name is the idempotency signal.
     `goes_back`: it resumes where it does on purpose (an order, a poisoned run), not for lack of a newer checkpoint.
-    `how` it is started; `exclude` are nodes that it must not get. `checks_hardware`: the platform is to test what the
-    attempt gets before it begins, where it can.
+    `how` it is started; `exclude` are nodes that it must not get, `left_out` those of them that nothing names, and
+    `left_nodes` those of `clone_of` where one that nothing names may have ended it: the Job's record keeps both.
+    `checks_hardware`: the platform is to test what the attempt gets before it begins, where it can.
     """
 
     harmful: ClassVar[bool] = True
@@ -64,6 +65,8 @@ class ResubmitJob(ActionBase):
     goes_back: bool = False
     how: Submission = Submission.CLONE
     exclude: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    left_nodes: tuple[str, ...] = ()
     checks_hardware: bool = False
 
 

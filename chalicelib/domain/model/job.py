@@ -143,7 +143,8 @@ class Attempt(Record):
     """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
 
     `went_back`: it left the line of those before it at `resume_step` on purpose (an order, a poisoned run). `began`:
-    the platform has run its script, and not only waited for capacity; False also while that is not known.
+    the platform has run its script, and not only waited for capacity; False also while that is not known. `left_out`
+    and `left_nodes` are its order's (ResubmitJob).
     """
 
     job_id: str
@@ -160,6 +161,8 @@ class Attempt(Record):
     ended_at: datetime | None = None
     superseded_at: datetime | None = None
     began: bool = False
+    left_out: tuple[str, ...] = ()
+    left_nodes: tuple[str, ...] = ()
 
     def updated(self, newer: Attempt) -> Attempt:
         """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""

@@ -30,6 +30,10 @@ class JobRecord(Record):
     back on purpose. `capped` counts the newest attempts in a row that their own run-time limit ended. `own_gap_s`
     is the median time from an attempt's death to the next start, before Rekindle started any. `trained` is the
     share of the last hours that the steps gained in them took.
+
+    What it ran on. `died_on` are the nodes of the attempts of the last day that hung or died of hardware in other
+    Incidents, of which none was named, the newest last; `left_out` those that the newest start of the day was kept
+    away from for such deaths.
     """
 
     best_before: Maybe[int] = Unknown("not needed yet")
@@ -48,3 +52,5 @@ class JobRecord(Record):
     capped: int = 0
     own_gap_s: Maybe[float] = Unknown("not needed yet")
     trained: Maybe[float] = Unknown("not needed yet")
+    died_on: tuple[tuple[str, ...], ...] = ()
+    left_out: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """Which nodes the next start leaves out where attempts die of hardware and nothing names the node. Pure.
 
-A death by hardware after another, or after a hang: half of what their nodes share is left out, as far as spare nodes
-allow. Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is left.
+A death by hardware after another of the same day, or after a hang: half of what their nodes share is left out, as far
+as spare nodes allow. Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is
+left. What the newest start of the day has left out, and has not died of hardware without, the next one leaves out too.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
     once. A node that is named and that it did not run on explains nothing.
     """
     incident, view, nodes = context.incident, context.attempt, context.seen.nodes
-    if incident.fault is not FaultClass.NODE_HARDWARE or view is None or view.start is None:
+    if incident.fault is not FaultClass.NODE_HARDWARE:
+        return context.seen.record.left_out
+    if view is None or view.start is None:
         return ()
     if not isinstance(nodes, Known) or any(bad.node in view.start.nodes for bad in incident.resubmission.bad_nodes):
         return ()
-    earlier = [set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes]
+    tried = (item.left_nodes for item in incident.resubmission.tries if item.left_nodes)
+    earlier = [*map(set, context.seen.record.died_on), *map(set, tried)]
     if not earlier:
         return ()
     shared: list[str] = []
@@ -30,11 +34,20 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
     return tuple(shared[: min(max(len(shared) // 2, 1), nodes.value.idle)])
 
 
+def unnamed(incident: Incident, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that no finding and no order names."""
+    named = {item.node for item in incident.resubmission.bad_nodes} | set((incident.order or {}).get("exclude") or ())
+    return tuple(name for name in nodes if name not in named)
+
+
+def unexplained(incident: Incident, nodes: tuple[str, ...]) -> tuple[str, ...]:
+    """`nodes`, unless one of them is named: then the others are no suspects."""
+    return () if any(bad.node in nodes for bad in incident.resubmission.bad_nodes) else nodes
+
+
 def left_out_word(incident: Incident) -> str:
     """For people, once the run is back: the nodes that its last start was kept away from, none of which is named."""
-    exclude = incident.resubmission.tries[-1].exclude if incident.resubmission.tries else ()
-    named = {item.node for item in incident.resubmission.bad_nodes} | set((incident.order or {}).get("exclude") or ())
-    nodes = [name for name in exclude if name not in named]
+    nodes = unnamed(incident, incident.resubmission.tries[-1].exclude) if incident.resubmission.tries else ()
     if not nodes:
         return ""
     return f". It left out {', '.join(nodes[:8])}: attempts died of hardware there, so have them checked"

@@ -56,6 +56,12 @@ def job_record(
         capped=_capped(attempts, seen),
         own_gap_s=own_gap_s(attempts),
         trained=trained(attempts, seen, now=now),
+        died_on=tuple(
+            attempt.left_nodes
+            for attempt in attempts
+            if attempt.left_nodes and attempt.incident_id != incident.incident_id and now - attempt.submitted_at < DAY
+        ),
+        left_out=attempts[-1].left_out if attempts and now - attempts[-1].submitted_at < DAY else (),
     )
 
 

@@ -82,6 +82,8 @@ class AttemptStarter:
             resume_step=action.resume_step,
             went_back=action.goes_back,
             skips=action.skips,
+            left_out=action.left_out,
+            left_nodes=action.left_nodes,
         )
         self.registry.add_attempt(job, attempt, now=now)
         return result

@@ -28,6 +28,7 @@ from chalicelib.domain.rules.run.starts import (
     old_unseen,
     way_to_start,
 )
+from chalicelib.domain.run.bisection import unexplained, unnamed
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
@@ -159,6 +160,8 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         goes_back=point.goes_back,
         how=way.how,
         exclude=way.exclude,
+        left_out=unnamed(incident, way.exclude),
+        left_nodes=unexplained(incident, way.left_nodes),
         checks_hardware=_checks_hardware(context),
     )
     attempt = Try(
