@@ -78,7 +78,7 @@ class Judge(Watcher):
         self._blind_at: dict[str, datetime] = {}  # when a run's only source was away last
         self._called_bad: set[str] = set()  # attempts that were left to a person because of what they had loaded
         self._waits: dict[str, tuple[TrueRun, datetime]] = {}  # Incidents, and since when each wants a new attempt
-        self._stops_begun: dict[str, datetime] = {}  # when a stop of a run's newest attempt was decided last
+        self._stops_begun: dict[str, datetime | None] = {}  # when a stop of a run's newest attempt was decided last
         self._looping: dict[str, datetime] = {}  # attempts that gain nothing, and since when beyond the budget
         self._unconfirmed: list[
             tuple[TrueRun, ActiveTrouble]
@@ -493,8 +493,7 @@ class Judge(Watcher):
             if ill is not None and id(ill) not in self._detected:
                 self._detected.add(id(ill))
                 self.figures.detections_s.append((self._now - ill.since).total_seconds())
-        if after.halt.stop_begun_at is not None:
-            self._stops_begun[run.name] = after.halt.stop_begun_at
+        self._stops_begun[run.name] = after.halt.stop_begun_at
         if any(approval.is_pending for approval in after.approvals):
             self._waits.pop(after.incident_id, None)  # a person was asked, who may take their time
         elif after.phase is Phase.RESUBMITTING:
