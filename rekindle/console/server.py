@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ MAX_FORM_BYTES: Final = 16 * 1024
 MAX_FIELDS: Final = 50
 IDLE_S: Final = 30.0  # a connection that says nothing is closed
 _FORM: Final = "application/x-www-form-urlencoded"
+
+log = logging.getLogger(__name__)
 
 
 class Console(ThreadingHTTPServer):
@@ -131,6 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             answer = self._answer()
         except Exception:  # a page that cannot be drawn must not hang the browser, nor show what it was drawing
+            log.exception("a page cannot be drawn")  # where the console was started
             self.close_connection = True
             answer = PageResponse(status=500, body=b"this page cannot be drawn\n", kind=TEXT)
         try:
