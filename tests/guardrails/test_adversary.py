@@ -129,6 +129,22 @@ def test_a_breaker_that_trips_again_is_asked_about_again() -> None:
     assert held.since == NOW, "held all the time: no limit has run"
 
 
+def test_a_question_that_a_lift_has_answered_is_asked_anew_where_the_breaker_trips_again() -> None:
+    """It was the one that had paged. Without a new page nobody would hear of the newer trip until its deadline."""
+    first = look_on(DEAD_CASE, DEAD, policy(), breaker=tripped(NOW))
+    lifted_at = NOW + MINUTE
+    again = look_on(
+        first.incident,
+        DEAD,
+        policy(),
+        at=NOW + 3 * MINUTE,
+        breaker=dataclasses.replace(tripped(NOW + 2 * MINUTE), lifted_at=lifted_at),
+        breaker_lifted_at=lifted_at,
+    )
+    assert (again.rule, names(again)) == ("guard.breaker", ["AskApproval"])
+    assert [approval.is_pending for approval in again.incident.approvals] == [False, True]
+
+
 DEAD_CASE = incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH)
 
 

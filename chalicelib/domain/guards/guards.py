@@ -190,8 +190,11 @@ def guard_breaker(context: RuleContext, decision: Decision, steps: tuple[Step, .
         if own.answered_at >= tripped_at:
             return None
         # It has tripped once more since: that yes was about the time before, and people are asked anew.
-        over = dataclasses.replace(own, lapsed_at=context.now)
-        context = with_approval(context, over)
+        context = with_approval(context, dataclasses.replace(own, lapsed_at=context.now))
+    lifted_at = context.seen.breaker_lifted_at
+    if own is not None and own.is_pending and lifted_at is not None and own.asked_at < lifted_at:
+        # So is the question that a lift has answered for all: the page of the newer trip is its own.
+        context = with_approval(context, dataclasses.replace(own, lapsed_at=context.now))
     text = context.seen.breaker.text if context.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {text}"
     asking = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
