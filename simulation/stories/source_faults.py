@@ -118,9 +118,9 @@ class SourceFaults:
     # ---- signs of life ---------------------------------------------------------------------------------------------
 
     def seen_at(self, run: str, now: datetime) -> datetime | None:
-        """As of when the run's heartbeat is shown; None where it cannot be found."""
+        """As of when the run's heartbeat was shown at `now`; None where it could not be found then."""
         shown = now
-        for _, source_fault in self._active("heartbeats_frozen", "heartbeats_lost", "heartbeats_late", run=run):
+        for _, source_fault in self._active("heartbeats_frozen", "heartbeats_lost", "heartbeats_late", run=run, at=now):
             if source_fault.kind == "heartbeats_lost":
                 return None
             if source_fault.kind == "heartbeats_frozen":
