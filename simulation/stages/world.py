@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError, Retryable
-from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.policy.document import Policy
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.clock import SimClock
@@ -455,8 +455,9 @@ class World(RealService):
         for incident, _ in list(self.store.list_open()):
             if self.run_of_job(incident.job_id) is run:
                 run.owner_took_it, run.cancelled_at = True, self.clock.now()
-                if any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live):
-                    run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping
+                is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
+                if is_stopping or (run.live and incident.phase is Phase.STOPPING):
+                    run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping, or ordered to
                 elif run.live and incident.order is not None:
                     run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
@@ -465,8 +466,8 @@ class World(RealService):
         key = f"{action.what}-{run.name}-{action.delay_s:g}"
         if action.what in ("order_stop", "order_save_stop"):
             self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=action.what == "order_save_stop")
-            if run.is_another_stages:  # which has the run now, and takes no order of this one
-                return
+            if run.is_another_stages and not any(attempt.is_ours for attempt in run.live):
+                return  # that has the run now, and takes no order of this one
             run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
             run.stopped_job = self._job_of(run)
             run.is_well_again(self.clock.now())

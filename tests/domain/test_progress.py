@@ -140,7 +140,8 @@ def test_after_a_restart_for_speed_recovered_means_that_the_speed_is_back(step_s
         (1.1, NOW, "claim.fast_again"),
         (2.9, NOW, "playbook.checkpoint"),  # still slow
         (None, NOW, "playbook.checkpoint"),
-        (1.1, NOW - MINUTE, "playbook.checkpoint"),  # the median of its steps lags behind the report
+        (1.1, NOW - MINUTE, "claim.fast_now"),  # the median of its steps lags behind the report: its next ones tell
+        (1.1, NOW - 12 * MINUTE, "playbook.checkpoint"),  # older than the report
     ],
     ids=str,
 )

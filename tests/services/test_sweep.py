@@ -23,11 +23,11 @@ from chalicelib.services.intake.missed_signals import (
     QUEUED_AFTER,
     gone_quiet,
     signal_from_count,
-    signal_from_heartbeat,
     signal_from_metrics,
     signal_from_queue,
     signal_from_saves,
     signal_from_start,
+    signals_from_heartbeat,
     silence,
 )
 from chalicelib.services.reporting.job_metrics import metric_queries, monitor_needs_asking, readings_of
@@ -374,7 +374,8 @@ def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind
             loss_baseline=2.0,
         )
 
-    one, later = (signal_from_heartbeat(a_job(), heartbeat(step), now=START) for step in (100, 130))
+    found = (signals_from_heartbeat(a_job(), heartbeat(step), now=START) for step in (100, 130))
+    one, later = (next(iter(signals), None) for signals in found)
     if kind is None:
         assert (one, later) == (None, None)
         return
@@ -382,6 +383,20 @@ def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind
     assert later is not None
     assert (one.kind, one.fault, one.evidence["onset_step"], one.evidence["step"]) == (kind, fault, 90, 100)
     assert one.dedupe_key == later.dedupe_key
+
+
+def test_a_stall_is_not_hidden_by_a_loss_that_is_no_number() -> None:
+    view = AttemptView(
+        name="lm",
+        status=AttemptStatus.RUNNING,
+        heartbeat_at=START,
+        last_step=Known(36),
+        loss_state="inf",
+        work="stalled",
+    )
+    found = signals_from_heartbeat(a_job(), view, now=START)
+    assert [signal.fault for signal in found] == [FaultClass.NON_FINITE, FaultClass.HANG]
+    assert found[1].evidence["step"] == 36
 
 
 # --- what a training job's own metrics say ---

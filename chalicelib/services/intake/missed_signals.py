@@ -46,26 +46,32 @@ OVERDUE_FLOOR: Final = timedelta(minutes=30)
 MIN_SAVES: Final = 4
 
 
-def signal_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
-    """What the monitor's own event would have reported, read from its heartbeat; None while the run is well.
+def signals_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> tuple[Signal, ...]:
+    """What the monitor's own events would have reported, read from its heartbeat, the worst first; none while the run
+    is well.
 
-    Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen. A heartbeat
-    that has stopped altogether while the platform says "running" is notified, not acted on: the mailbox may be what
-    fails.
+    Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen, nor one behind
+    the other. A heartbeat that has stopped altogether while the platform says "running" is notified, not acted on: the
+    mailbox may be what fails.
     """
-    what, fault, kind = "", FaultClass.UNCLEAR, SignalKind.SILENT
+    found: list[tuple[str, FaultClass, SignalKind]] = []
     if view.loss_state in ("nan", "inf"):
-        what, fault, kind = f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD
-    elif view.work == STALLED:
-        what, fault, kind = "no step is being made", FaultClass.HANG, SignalKind.STALL
+        found.append((f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD))
+    if view.work == STALLED:
+        found.append(("no step is being made", FaultClass.HANG, SignalKind.STALL))
     elif view.heartbeat_at is not None and view.work != "finished" and now - view.heartbeat_at >= SILENT_AFTER:
-        what = f"no heartbeat since {view.heartbeat_at:%H:%M:%S}"
-    elif view.loss_health == Health.DIVERGING:
-        what, fault, kind = "the loss diverges", FaultClass.DIVERGENCE, SignalKind.DIVERGENCE
-    elif view.loss_health == Health.SPIKING:
-        what, fault, kind = "the loss spikes", FaultClass.LOSS_SPIKE, SignalKind.LOSS_SPIKE
-    if not what:
-        return None
+        silent = f"no heartbeat since {view.heartbeat_at:%H:%M:%S}"
+        found.append((silent, FaultClass.UNCLEAR, SignalKind.SILENT))
+    if not found and view.loss_health == Health.DIVERGING:
+        found.append(("the loss diverges", FaultClass.DIVERGENCE, SignalKind.DIVERGENCE))
+    elif not found and view.loss_health == Health.SPIKING:
+        found.append(("the loss spikes", FaultClass.LOSS_SPIKE, SignalKind.LOSS_SPIKE))
+    return tuple(_from_heartbeat(job, view, *each, now=now) for each in found)
+
+
+def _from_heartbeat(
+    job: Job, view: AttemptView, what: str, fault: FaultClass, kind: SignalKind, *, now: datetime
+) -> Signal:
     step = view.last_step.value if isinstance(view.last_step, Known) else None
     evidence: dict[str, object] = {"found_by": "sweep", "status": view.status.value, "life": view.life}
     # For a hang the step is where it is stuck. For a non-finite loss it would be no onset: the look finds that.

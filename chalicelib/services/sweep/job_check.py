@@ -27,12 +27,12 @@ from chalicelib.services.intake.missed_signals import (
     gone_quiet,
     never_in_rhythm,
     signal_from_count,
-    signal_from_heartbeat,
     signal_from_life,
     signal_from_metrics,
     signal_from_queue,
     signal_from_saves,
     signal_from_start,
+    signals_from_heartbeat,
     silence,
 )
 from chalicelib.services.intake.newest_save import note_newest
@@ -113,9 +113,8 @@ class JobCheck:
             seen = view or AttemptView(name=job.current_attempt, status=AttemptStatus.RUNNING)
             heartbeat = self.mailbox.heartbeat(job, seen)
             if heartbeat.heartbeat_at is not None:  # a monitor that still writes heartbeats judges the run itself
-                signal = self._signal_after_last_heartbeat(job, readings, heartbeat) or signal_from_heartbeat(
-                    job, heartbeat, now=now
-                )
+                signal = self._signal_after_last_heartbeat(job, readings, heartbeat)
+                signal = signal or self._signal_from_heartbeat(job, heartbeat)
                 signal = signal or self._signal_from_ignored_plan(job, heartbeat)
                 return signal or self._signal_from_life(job, heartbeat, readings["step"])
         step, bad = readings["step"], readings["bad"]
@@ -124,6 +123,11 @@ class JobCheck:
             return poisoned
         quiet = gone_quiet(job, step.value, now=now) if job.mailbox else None
         return silence(job, [step.value], now=now) or quiet
+
+    def _signal_from_heartbeat(self, job: Job, heartbeat: AttemptView) -> Signal | None:
+        """The worst that it shows and that is not left to a person."""
+        found = signals_from_heartbeat(job, heartbeat, now=self.clock.now())
+        return next((signal for signal in found if not self._is_left_to_a_person(job, signal)), next(iter(found), None))
 
     def _signal_from_ignored_plan(self, job: Job, heartbeat: AttemptView) -> Signal | None:
         """A resubmitted attempt that started below its resume step after its Incident was handed over to a person.

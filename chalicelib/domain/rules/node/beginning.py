@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.decision.rule import rule
@@ -22,7 +21,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.repair import (
-    REPAIR_TAKES,
+    SETTLES,
     Allowed,
     Rung,
     first_rung,
@@ -51,9 +50,6 @@ from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.liveness import LATE
 
-# How long a repair of an earlier Incident may keep a node away: longer than it takes.
-_SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
-
 
 @rule("node.off")
 def node_off(context: RuleContext) -> Decision | None:
@@ -81,7 +77,7 @@ def node_just_repaired(context: RuleContext) -> Decision | None:
     if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
         return None
     for past in repair_of(context).past:
-        ends_at = past.at + _SETTLES[Rung(past.rung)]
+        ends_at = past.at + SETTLES[Rung(past.rung)]
         if context.now < ends_at:
             reason = f"a {past.rung} of an earlier Incident began at {past.at:%H:%M} UTC, and may keep it away"
             return wait(context, "node.just_repaired", reason, phase=Phase.HOLDING)

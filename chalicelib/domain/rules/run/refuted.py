@@ -108,26 +108,26 @@ def heal_node_mended(context: RuleContext) -> Decision | None:
     )
 
 
-@rule("claim.fast_again")
+@rule("claim.fast_now", "claim.fast_again")
 def claim_fast_again(context: RuleContext) -> Decision | None:
-    """Slow steps were reported over 10 minutes ago, and the heartbeat shows the usual speed since: left running."""
+    """Slow steps were reported, and the heartbeat shows the usual speed: held until it does so 10 minutes after the
+    report, then left running."""
     incident, attempt = context.incident, context.attempt_seen
     if incident.fault is not FaultClass.THROUGHPUT_DROP or incident.order is not None or incident.resubmission.tries:
         return None
     claims = [signal for signal in incident.signals if signal.fault is FaultClass.THROUGHPUT_DROP]
     reported_at = max((claim.occurred_at for claim in claims), default=None)
-    # The median of its steps lags: a heartbeat of about the time of the report says nothing.
-    if reported_at is None or attempt.heartbeat_at is None or attempt.heartbeat_at - reported_at < OLD_CLAIM:
+    if reported_at is None or attempt.heartbeat_at is None or not is_as_fast_as_usual(incident, attempt):
         return None
-    if not is_as_fast_as_usual(incident, attempt):
-        return None
-    return context.close(
-        "claim.fast_again",
-        f"{story(context)} But that is {span_word(context.now - reported_at)} ago, and {attempt.name} now takes "
-        f"{attempt.step_s:.3g} s a step, as usual: it is left running",
-        Phase.STOPPED,
-        severity=Severity.INFO,
+    reason = (
+        f"{story(context)} But that was reported {span_word(context.now - reported_at)} ago, and {attempt.name} now"
+        f" takes {attempt.step_s:.3g} s a step, as usual"
     )
+    # The median of its steps lags: a heartbeat of about the time of the report says nothing yet.
+    if attempt.heartbeat_at - reported_at < OLD_CLAIM:
+        is_answered = attempt.heartbeat_at >= reported_at and context.now - reported_at < OLD_CLAIM + LATE
+        return hold(context, "claim.fast_now", reason) if is_answered else None
+    return context.close("claim.fast_again", f"{reason}: it is left running", Phase.STOPPED, severity=Severity.INFO)
 
 
 @rule("claim.late", "claim.late_limit")
