@@ -139,6 +139,8 @@ class Training:
     def runs_on(self, attempt: Attempt, is_over: Callable[[], bool]) -> None:
         """Its platform has ended it, and its processes train on and save, until that is over or a fence stops them."""
         spec = attempt.run.spec
+        if not attempt.stretches:  # they have not begun to train
+            return
         step = (attempt.stretches[-1].base // spec.save_every + 1) * spec.save_every
 
         def saves(step: int) -> None:

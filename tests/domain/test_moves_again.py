@@ -42,6 +42,17 @@ def test_a_run_that_stands_still_is_stopped_by_the_same_answer() -> None:
     assert any(isinstance(action, StopJob) for action in decision.actions)
 
 
+@pytest.mark.parametrize(
+    ("gone_for_s", "rule"), [(30, "checkpoint.cannot"), (90, "hang.gone"), (301, "checkpoint.cannot")], ids=str
+)
+def test_what_hung_and_is_gone_may_be_started_again_in_its_place(gone_for_s: int, rule: str) -> None:
+    """A launcher (torchrun, a loop in the job's script) has ended it; after five minutes it is stopped all the same."""
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
+    heartbeat_at = NOW - gone_for_s * SECOND
+    decision = look(asked, seen(view(step=100, heartbeat_at=heartbeat_at, work="stalled"), reply=ANSWERED["cannot"]))
+    assert decision.rule == rule
+
+
 def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
     decision = look(asked, seen(view(step=103, heartbeat_at=NOW, work="stalled"), reply=ANSWERED["cannot"]))

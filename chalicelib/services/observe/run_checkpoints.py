@@ -124,9 +124,13 @@ def _user(job: Job, scheduler: Scheduler) -> str | None:
 
 
 def _lived(attempts: Sequence[Attempt], scheduler: Scheduler) -> Lived:
-    """Raises: RecoveryError: that cannot be read now."""
-    first, last = attempts[0], attempts[-1]
-    newest = scheduler.describe(last.name)
-    oldest = newest if last.name == first.name else scheduler.describe(first.name)
-    ended_at = newest.ended_at or last.ended_at
-    return Lived(began_at=oldest.training_since, ended_at=ended_at if newest.status.has_ended else None)
+    """What was never begun counts for nothing. Raises: RecoveryError: that cannot be read now."""
+    first, oldest = attempts[0], scheduler.describe(attempts[0].name)
+    for attempt in reversed(attempts[1:]):
+        seen = scheduler.describe(attempt.name)
+        if not seen.status.has_ended:
+            return Lived(began_at=oldest.training_since, ended_at=None)
+        if seen.training_since is not None or attempt.began:
+            return Lived(began_at=oldest.training_since, ended_at=seen.ended_at or attempt.ended_at)
+    ended_at = (oldest.ended_at or first.ended_at) if oldest.status.has_ended else None
+    return Lived(began_at=oldest.training_since, ended_at=ended_at)

@@ -1173,6 +1173,15 @@ SLURM_TABLE: list[Row] = [
         ("ExcludeNodes",),
     ),
     (
+        "so is what only an earlier start was kept away from",
+        case(Phase.VERIFYING, F.NODE_HARDWARE, tries=(try_of(exclude=("ip-3", "ip-4")), try_of(R1, exclude=("ip-2",)))),
+        sees(queued("Resources", exclude=("ip-2", "ip-3", "ip-4", "ip-9")), nodes=(node("ip-2"),)),
+        P,
+        "verify.exclusion_lifted",
+        Phase.VERIFYING,
+        ("ExcludeNodes",),
+    ),
+    (
         "and not before",
         case(Phase.VERIFYING, F.NODE_LOST, tries=(EXCLUDED,), bad_nodes=BAD),
         sees(queued("Resources", exclude=("ip-2",)), nodes=(node("ip-2"),)),

@@ -79,21 +79,26 @@ def waiting_in_queue(context: RuleContext, attempt: AttemptView, *, group: str) 
 def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad: tuple[str, ...]) -> Decision | None:
     """A pending job that excludes a node longer than needed might never start on a full cluster."""
     last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
-    if last is None or last.name != attempt.name or not last.exclude:
+    if last is None or last.name != attempt.name or attempt.start is None or not attempt.start.is_queued:
         return None
-    if attempt.start is None or not attempt.start.is_queued:
+    if not isinstance(context.seen.nodes, Known):
         return None
     named = {item.node for item in context.incident.resubmission.bad_nodes}
     if context.in_state < NO_CAPACITY_TOLD:  # left out without a name (bisection.py): the spares may be about to come
         still_bad = (*still_bad, *(node for node in last.exclude if node not in named))
-    keep = tuple(node for node in last.exclude if node in still_bad)
-    if keep == last.exclude or not isinstance(context.seen.nodes, Known):
+    earlier = {node for item in context.incident.resubmission.tries[:-1] for node in item.exclude}
+    # A job that was requeued still excludes what an earlier start was kept away from.
+    over = [node for node in attempt.start.exclude if node in earlier and node not in last.exclude]
+    lifted = [node for node in (*over, *last.exclude) if node not in still_bad]
+    if not lifted:
         return None
-    lifted = [node for node in last.exclude if node not in keep]
     nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
-    action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="cordoned by now")
-    tries = (*context.incident.resubmission.tries[:-1], dataclasses.replace(last, exclude=keep))
-    reason = f"{', '.join(lifted)}: cordoned or repaired by now, so {attempt.name} need not stay away from it"
+    action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="need not stay away")
+    tries = tuple(
+        dataclasses.replace(item, exclude=tuple(node for node in item.exclude if node not in lifted))
+        for item in context.incident.resubmission.tries
+    )
+    reason = f"{attempt.name} need not stay away from {', '.join(lifted)} any more"
     return context.stay("verify.exclusion_lifted", reason, action, tries=tries)
 
 

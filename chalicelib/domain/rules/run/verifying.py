@@ -185,7 +185,8 @@ def verify_stopping(context: RuleContext) -> Decision | None:
 
 @rule("verify.exclusion_lifted")
 def verify_exclusion_lifted(context: RuleContext) -> Decision | None:
-    """It waits in the queue and excludes a node that is cordoned or repaired by now: no longer excluded."""
+    """It waits in the queue and excludes a node that is cordoned or repaired by now, or that only an earlier start was
+    kept away from: no longer excluded."""
     return superfluous_exclusion(context, context.attempt_seen, to_exclude(context.incident, context.seen))
 
 
