@@ -84,6 +84,7 @@ class Judge(Watcher):
             tuple[TrueRun, ActiveTrouble]
         ] = []  # called recovered since the last minute, with a bad loss
         self._strange: dict[str, tuple[tuple[int, int], datetime | None]] = {}  # of a run: see `_note_strange`
+        self._current_since: dict[tuple[str, str], datetime] = {}  # by Job and attempt: since when it is the Job's
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -594,6 +595,10 @@ class Judge(Watcher):
         written.
         """
         registry = self.world.registry
+        for name in run.attempts if len(run.attempts) > 1 else ():
+            owner = registry.job_of_attempt(name)
+            if owner is not None:
+                self._current_since.setdefault((owner, registry.get(owner).current_attempt), self._now)
         for save in run.saved:
             wrote = run.attempts.get(save.attempt)
             if self._now - save.at > MINUTE or wrote is None or wrote.is_counted or run.spec.watch != "monitor":
@@ -602,7 +607,10 @@ class Judge(Watcher):
             current = run.attempts.get(registry.get(owner).current_attempt) if owner is not None else None
             is_later = current is not None and current.job.created_at > wrote.job.created_at
             since = current.trains_since if current is not None and is_later else None
-            if since is not None and save.at - max(since, self._disturbed_at or since) > UNWATCHED_AFTER:
+            if current is None or owner is None or since is None:
+                continue
+            since = max(since, self._current_since[owner, current.name], self._disturbed_at or since)
+            if save.at - since > UNWATCHED_AFTER:
                 wrote.is_counted = True
                 self._count("superseded_saves", run.name, f"{wrote.name} saved step {save.step}")
 
