@@ -32,6 +32,7 @@ def view(**more: Any) -> AttemptView:
         (WELL | MONITOR | {"is_heartbeat_last": True}, False, AttemptStatus.COMPLETED),
         (CRASHED_STEP, True, AttemptStatus.COMPLETED),
         (WELL | MONITOR, True, AttemptStatus.COMPLETED),
+        (WELL | {"is_heartbeat_unread": True}, True, AttemptStatus.COMPLETED),
         (MONITOR, True, AttemptStatus.COMPLETED),  # a training job whose monitor never finished
         (CRASHED_STEP | MONITOR, True, AttemptStatus.FAILED),
         (CRASHED_STEP | MONITOR | {"is_heartbeat_last": True}, True, AttemptStatus.FAILED),
@@ -50,6 +51,7 @@ def test_only_a_monitor_s_last_word_is_waited_for() -> None:
     assert is_settled(view(**CRASHED_STEP | just_ended), NOW)
     assert not is_settled(view(**CRASHED_STEP | MONITOR | just_ended), NOW)
     assert not is_settled(view(start=StartView(handle="7", has_mailbox=True), **just_ended), NOW)
+    assert not is_settled(view(**WELL | just_ended, is_heartbeat_unread=True), NOW)
     assert is_settled(view(**CRASHED_STEP | MONITOR), NOW)
 
 

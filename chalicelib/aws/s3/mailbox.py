@@ -68,7 +68,10 @@ class S3Mailbox:
             newest = self._newest(job, attempt.name)
         except (MailboxError, NotAuthorized) as err:
             why = Unknown(f"the heartbeat cannot be read: {err}"[:200])
-            return attempt if not job.mailbox else replace(attempt, first_step=why, last_step=why)
+            if not job.mailbox:
+                return attempt
+            is_unread = isinstance(err, MailboxError)  # there is one, whatever it says
+            return replace(attempt, first_step=why, last_step=why, is_heartbeat_unread=is_unread)
         if newest is None:
             return attempt
         heartbeat, written_at = newest

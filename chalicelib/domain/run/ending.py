@@ -6,6 +6,7 @@
 | not finished | yes | failed, and recovered |
 | not finished | no, and it wrote its last heartbeat as it ended | finished: its script does not call `finish` |
 | not finished | no, and it wrote none as it ended | nothing proves it: a person |
+| cannot be read | no | nothing proves it: a person |
 | no monitor | yes | nothing proves it: a person |
 | no monitor | no | finished, by its codes |
 """
@@ -31,6 +32,8 @@ def doubt(view: AttemptView) -> str:
         return f"{how}, although the job's own exit code is 0"
     if view.heartbeat_at is not None and not view.is_heartbeat_last:
         return "its monitor has not said that it finished, nor that its script came to its end"
+    if view.is_heartbeat_unread:
+        return "what its monitor wrote last cannot be read"
     return ""
 
 
@@ -43,7 +46,8 @@ def crashed(view: AttemptView) -> str:
 
 def is_settled(view: AttemptView, now: datetime) -> bool:
     """What its monitor wrote last has come by now; without a mailbox there is nothing to come."""
-    if view.heartbeat_at is None and view.start is not None and not view.start.has_mailbox:
+    has_no_mailbox = view.start is not None and not view.start.has_mailbox and not view.is_heartbeat_unread
+    if view.heartbeat_at is None and has_no_mailbox:
         return True
     return view.ended_at is None or view.is_heartbeat_last or now - view.ended_at >= SETTLES
 
