@@ -36,9 +36,10 @@ def deploy_rekindle(
     for function in PREPARED:
         service.prepare(function)
     bootstrap.install(service)
+    service.observability.logger.setLevel(log_level)  # the logger is the process's: it keeps the first service's
     for handler in service.observability.logger.handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.stream = sys.stdout  # the logger is the process's: it keeps the one of the first service's time
+            handler.stream = sys.stdout  # so it does its stream
     from app import app
 
     cloud.deploy_app(app)

@@ -191,7 +191,7 @@ def test_a_file_system_that_hangs_in_part_serves_the_others(
     """As a parallel file system does that has lost one of its servers: some files answer, and others do not."""
     monkeypatch.setattr(workers, "mount_of", lambda _: "/fsx")
     now = [0.0]
-    files = UserFiles(Workers(soft_s=0.1, patience_s=1e9, now=lambda: now[0]))
+    files = UserFiles(Workers(soft_s=1.0, patience_s=1e9, now=lambda: now[0]))
     files.is_folder("warm up", "/", *ME)
     for number in range(2 * workers.IN_A_ROW):
         now[0] += 1.0
