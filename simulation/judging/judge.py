@@ -13,6 +13,7 @@ from typing import Final
 
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.node import is_in_service
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.rules.run.opening import OTHER_CLOCK, SAME_CLOCK
 from chalicelib.ports.notices import Notice, NoticeKind
@@ -641,7 +642,7 @@ class Judge(Watcher):
         """How many well nodes nothing runs on."""
         busy = {node.name for other in self.world.runs.values() for attempt in other.live for node in attempt.nodes}
         return sum(
-            facts.state == "idle" and name not in busy and not cluster.nodes[name].is_broken
+            facts.state == "idle" and is_in_service(facts) and name not in busy and not cluster.nodes[name].is_broken
             for name, facts in cluster.model.node_facts.items()
         )
 

@@ -121,7 +121,7 @@ class NodesSeen(Record):
     facts   the nodes that matter to the run's Incident
     total   nodes that Slurm has
     down    how many of all of them Slurm cannot reach
-    idle    how many of them are in service and have no job: spares
+    idle    how many of them are spares: in service, without a job, and none that the run's attempt had
     cleared when HyperPod's agents withdrew a report, by the nodes' own Incidents
     """
 

@@ -40,12 +40,14 @@ class RunNodes:
         if not isinstance(nodes, Known):
             return nodes
         found = sorted((facts for facts in nodes.value.nodes if facts.name in wanted), key=is_in_service)
+        own = seen.value.start.nodes if isinstance(seen, Known) and seen.value.start is not None else ()
+        idle = (facts for facts in nodes.value.nodes if facts.state == "idle" and is_in_service(facts))
         return Known(
             NodesSeen(
                 facts=tuple(found[:MAX_NODES_SEEN]),  # those out of service first: they are what is looked for
                 total=len(nodes.value.nodes),
                 down=count_lost(nodes.value.nodes),
-                idle=sum(is_in_service(facts) and facts.state == "idle" for facts in nodes.value.nodes),
+                idle=sum(facts.name not in own for facts in idle),  # what it ran on is no spare, also once it is free
                 cleared=self._cleared(incident, inbox),
             )
         )
