@@ -113,6 +113,26 @@ def test_one_late_heartbeat_does_not_refute_a_death(fault: FaultClass) -> None:
     assert look(weighed, two_heartbeats).rule == "healed"
 
 
+@pytest.mark.parametrize(
+    ("old_min", "held_min", "rule"), [(4, 12, "healed"), (10, 12, "heal.confirm"), (10, 31, "healed")]
+)
+def test_a_heartbeat_of_minutes_ago_heals_nothing_while_a_newer_one_may_come(
+    old_min: int, held_min: int, rule: str
+) -> None:
+    claim = dataclasses.replace(LOST, occurred_at=NOW - 40 * MINUTE)
+    entered_at = NOW - held_min * MINUTE
+    weighed = incident(
+        Phase.HOLDING,
+        FaultClass.NODE_LOST,
+        signals=(claim,),
+        target_step=Known(100),
+        fault_rule="signal.node_state",
+        phase_entered_at=entered_at,
+    )
+    moved = seen(view(step=130, heartbeat_at=NOW - old_min * MINUTE))
+    assert look(weighed, moved).rule == rule
+
+
 def test_the_second_heartbeat_is_waited_for_before_anything_is_done() -> None:
     young = dataclasses.replace(STALL, occurred_at=NOW - 20 * SECOND)
     decision = look(incident(), seen(view(step=103, heartbeat_at=NOW - 5 * SECOND), new_signals=(young,)))
