@@ -163,7 +163,8 @@ class Nodes:
             return Unknown(str(err)[:200])
 
     def _down(self, incident: Incident, listed: Maybe[NodesDoc], nodes: Sequence[NodeFacts]) -> int:
-        if (down := count_lost(nodes)) <= 1:
+        down = count_lost(nodes)
+        if down <= 1 or down == len(nodes):  # where none is reached, a repair of one explains nothing
             return down
         in_repair = self._repair_load().nodes_in_repair(incident, listed)
         return count_lost(shown for shown in nodes if shown.name not in in_repair)

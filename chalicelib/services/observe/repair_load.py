@@ -11,7 +11,7 @@ from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import Load, is_in_service
-from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, SETTLES, StepState
+from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, StepState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
@@ -61,15 +61,14 @@ class RepairLoad:
         )
 
     def nodes_in_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
-        """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network, as
-        long as such a repair may take."""
+        """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
         try:
             others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
             closed = [other for other in self._closed_of_late() if _is_beside(other, incident)]
         except RecoveryError:
             return frozenset()  # then more nodes count as down, and less is done
         now = self.clock.now()
-        mended = [item for item in (incident, *others) if _keeps_it_away(item, now)]
+        mended = [item for item in (incident, *others) if item.repair is not None and item.repair.steps]
         mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
         return frozenset(item.node for item in mended if item.node is not None)
 
@@ -109,11 +108,6 @@ def _outlived_loss(one: Incident, incident: Incident) -> bool:
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:
     return [incident for incident in incidents if incident.repair is not None and incident.repair.group == group]
-
-
-def _keeps_it_away(one: Incident, now: datetime) -> bool:
-    step = one.repair.step if one.repair is not None else None
-    return step is not None and now - step.at < SETTLES[step.rung]
 
 
 def _is_left_in_repair(one: Incident, listed: Maybe[NodesDoc], now: datetime) -> bool:
