@@ -36,10 +36,11 @@ def deploy_rekindle(
     for function in PREPARED:
         service.prepare(function)
     bootstrap.install(service)
-    service.observability.logger.setLevel(log_level)  # the logger is the process's: it keeps the first service's
+    # The logger is the process's: it keeps the level and the stream of the service that was deployed first.
+    service.observability.logger.setLevel(log_level)
     for handler in service.observability.logger.handlers:
         if isinstance(handler, logging.StreamHandler):
-            handler.stream = sys.stdout  # so it does its stream
+            handler.stream = sys.stdout
     from app import app
 
     cloud.deploy_app(app)

@@ -180,10 +180,11 @@ def sealed_at(
         root, files, read = _contents(path)
         names = None if ITSELF in stamps else {f"{root}/{item.path}" for item in manifest.files}
         own = files if names is None else {name: size for name, size in files.items() if name in names}
-        evidence = replace(evidence, inner_steps=inner_steps_of(root, own, read))
         if looks_inside:
             whole = judge_declared(root, own, read)
-            evidence = replace(evidence, problems=whole.certain, nan=whole.nan)
+            evidence = replace(evidence, inner_steps=whole.inner_steps, problems=whole.certain, nan=whole.nan)
+        else:
+            evidence = replace(evidence, inner_steps=inner_steps_of(root, own, read))
         found = verdict(evidence)
     return found
 

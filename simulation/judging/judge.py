@@ -270,7 +270,7 @@ class Judge(Watcher):
         begun_at = self._stops_begun.get(run.name)
         is_crossed = begun_at is not None and timedelta(0) <= stopped_at - begun_at < MISSES_NOTHING
         if is_crossed and run.spec.platform != "slurm":
-            return None  # SageMaker names nobody who stopped a job, and a stop of the service's was on its way
+            return None  # SageMaker does not say who stopped a job, and the service's own stop was on its way
         if run.stopped_job not in ("", run.name):
             return None  # a second start of its owner's is a Job of its own, and its stop says nothing of the first
         by_hand = (stopped_at - attempt.job.created_at for attempt in run.attempts.values() if attempt.is_by_hand)

@@ -173,7 +173,7 @@ class FakeSlurm:
         (self.folder / "answers" / command).write_text(script)
 
     def run(self) -> int:
-        """How many commands were run, whoever ran them."""
+        """How many commands were run, by the agent and by root's helper."""
         log = self.folder / "run.log"
         return len(log.read_text().splitlines()) if log.exists() else 0
 

@@ -130,7 +130,7 @@ def test_a_breaker_that_trips_again_is_asked_about_again() -> None:
 
 
 def test_a_question_that_a_lift_has_answered_is_asked_anew_where_the_breaker_trips_again() -> None:
-    """It was the one that had paged. Without a new page nobody would hear of the newer trip until its deadline."""
+    """This Incident had sent the page. Without a new one, people hear of the newer trip at its deadline only."""
     first = look_on(DEAD_CASE, DEAD, policy(), breaker=tripped(NOW))
     lifted_at = NOW + MINUTE
     again = look_on(

@@ -97,7 +97,7 @@ def test_the_next_link_that_runs_by_itself_is_the_recovery_and_one_that_waits_fo
                 stage.job = first[name]
                 if not chain.begins and len(stage.attempts()) > 1:
                     (tmp_path / name / "end").touch()
-            return all((found := of(name)) and not any(one.is_open for one in found) for name in CHAINS)
+            return all(opened and not any(incident.is_open for incident in opened) for opened in map(of, CHAINS))
 
         stage.wait(are_over, "the Incidents to be closed")
         outcomes = {name: [incident.outcome for incident in of(name)] for name in CHAINS}

@@ -186,19 +186,21 @@ def guard_breaker(context: RuleContext, decision: Decision, steps: tuple[Step, .
     if tripped_at is None:
         return None
     own = newest_approval(context.incident, BREAKER_KEY)
-    if own is not None and own.covers and own.answered_at is not None:
-        if own.answered_at >= tripped_at:
-            return None
-        # It has tripped once more since: that yes was about the time before, and people are asked anew.
-        context = with_approval(context, dataclasses.replace(own, lapsed_at=context.now))
-    lifted_at = context.seen.breaker_lifted_at
-    if own is not None and own.is_pending and lifted_at is not None and own.asked_at < lifted_at:
-        # So is the question that a lift has answered for all: the page of the newer trip is its own.
-        context = with_approval(context, dataclasses.replace(own, lapsed_at=context.now))
+    if own is not None and own.covers and own.answered_at is not None and own.answered_at >= tripped_at:
+        return None
+    if own is not None and _is_of_an_earlier_trip(own, tripped_at, context.seen.breaker_lifted_at):
+        context = with_approval(context, dataclasses.replace(own, lapsed_at=context.now))  # people are asked anew
     text = context.seen.breaker.text if context.seen.breaker else ""
     why = f"the fleet-wide breaker is open since {tripped_at:%H:%M} UTC: {text}"
     asking = ApprovalRule(deadline=context.policy.breaker.deadline, default=ApprovalAnswer.DENIED)
     return _question(context, decision, Guard.BREAKER, steps, key=BREAKER_KEY, why=why, asking=asking)
+
+
+def _is_of_an_earlier_trip(own: Approval, tripped_at: datetime, lifted_at: datetime | None) -> bool:
+    """The yes came before this trip, or a lift has answered the question since it was asked."""
+    if own.is_pending:
+        return lifted_at is not None and own.asked_at < lifted_at
+    return own.covers and own.answered_at is not None and own.answered_at < tripped_at
 
 
 # ---- approvals -------------------------------------------------------------------------------------------------------

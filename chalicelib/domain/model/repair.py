@@ -29,8 +29,6 @@ REPEAT_AFTER: Final = timedelta(minutes=2)
 # How long a repair that is no longer watched is taken to be under way. A reboot takes 1 to
 # 3 minutes, a replacement 20 to 30. Source: docs/facts-sagemaker.md#durations.
 REPAIR_TAKES: Final = timedelta(minutes=40)
-# How long a repair may keep a node away: longer than it takes.
-SETTLES: Final = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
 
 
 class Allowed(StrEnum):

@@ -86,6 +86,13 @@ def waiting_order(context: RuleContext) -> NodeOrder | None:
     return repair_of(context).waiting_order
 
 
+def is_down_by_the_cluster_alone(context: RuleContext) -> bool:
+    """That its cluster cannot reach it is the worst that is known of it, and no person has ordered its repair."""
+    lead = leading_finding(findings_about_now(context))
+    is_down = lead is not None and lead.kind is FindingKind.DOWN and not lead.by_platform
+    return is_down and waiting_order(context) is None
+
+
 def story_of(context: RuleContext) -> str:
     """One sentence: what speaks against the node, or who ordered what."""
     order, lead = repair_of(context).order, leading_finding(repair_of(context).findings)

@@ -14,6 +14,7 @@ from chalicelib.domain.decision.verdict import (
     suspicion_about,
     why_unknown,
 )
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
 from chalicelib.domain.model.action import Action, CaptureStacks, Severity
 from chalicelib.domain.model.evidence import Need, SuspicionKind
@@ -27,8 +28,6 @@ from rekindle.protocol.signals import FaultClass
 
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
-# Four intervals of the heartbeat (rekindle/monitor/base/settings.py, heartbeat_s): a monitor silent that long is gone.
-LIFELESS: Final = timedelta(seconds=60)
 # torchrun lets processes end for 30 s and waits a minute and a half for all nodes at its rendezvous; then they import.
 RELAUNCH: Final = timedelta(minutes=5)
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
@@ -132,7 +131,7 @@ def hang_gone(context: RuleContext) -> Decision | None:
     if attempt is None or attempt.heartbeat_at is None or context.incident.order is not None:
         return None
     gone_for = context.now - attempt.heartbeat_at
-    if not LIFELESS <= gone_for < RELAUNCH or context.in_phase >= RELAUNCH:
+    if has_fresh_heartbeat(attempt, now=context.now) or max(gone_for, context.in_phase) >= RELAUNCH:
         return None
     reason = f"{story(context)} No heartbeat of {attempt.name} for {span_word(gone_for)}: the process that hung is gone"
     reason += ", and what may start it again in its place is waited for"

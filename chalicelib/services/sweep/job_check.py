@@ -125,9 +125,9 @@ class JobCheck:
         return silence(job, [step.value], now=now) or quiet
 
     def _signal_from_heartbeat(self, job: Job, heartbeat: AttemptView) -> Signal | None:
-        """The worst that it shows and that is not left to a person."""
-        found = signals_from_heartbeat(job, heartbeat, now=self.clock.now())
-        return next((signal for signal in found if not self._is_left_to_a_person(job, signal)), next(iter(found), None))
+        """The worst that it shows and that is not left to a person; the last where all before it are."""
+        *worse, last = signals_from_heartbeat(job, heartbeat, now=self.clock.now()) or (None,)
+        return next((signal for signal in worse if signal and not self._is_left_to_a_person(job, signal)), last)
 
     def _signal_from_ignored_plan(self, job: Job, heartbeat: AttemptView) -> Signal | None:
         """A resubmitted attempt that started below its resume step after its Incident was handed over to a person.

@@ -30,7 +30,7 @@ def request_findings(request: dict[str, Any], label: str) -> Iterator[Finding]:
 
 
 def _unfilled(value: object, at: str) -> Iterator[tuple[str, str]]:
-    """Texts of an example that nobody has filled in yet."""
+    """Placeholders of an example that are still in the request, each with its place."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from _unfilled(inner, join(at, name[:80]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from chalicelib.domain.decision.rule import rule
@@ -21,7 +22,7 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.repair import (
-    SETTLES,
+    REPAIR_TAKES,
     Allowed,
     Rung,
     first_rung,
@@ -32,6 +33,7 @@ from chalicelib.domain.node.memory import (
     facts_of,
     findings_about_now,
     has_our_drain,
+    is_down_by_the_cluster_alone,
     is_running,
     repair_of,
     state_of_the_node,
@@ -49,6 +51,9 @@ from chalicelib.domain.rules.node.node import node_healed, node_theirs, node_the
 from chalicelib.domain.rules.node.queue import TURN
 from chalicelib.domain.run.first_response import shadow
 from chalicelib.domain.run.liveness import LATE
+
+# How long a repair of an earlier Incident may keep a node away: longer than it takes.
+_SETTLES = {Rung.REBOOT: timedelta(minutes=15), Rung.REPLACE: REPAIR_TAKES}
 
 
 @rule("node.off")
@@ -77,7 +82,7 @@ def node_just_repaired(context: RuleContext) -> Decision | None:
     if lead is None or lead.kind is not FindingKind.DOWN or waiting_order(context) is not None:
         return None
     for past in repair_of(context).past:
-        ends_at = past.at + SETTLES[Rung(past.rung)]
+        ends_at = past.at + _SETTLES[Rung(past.rung)]
         if context.now < ends_at:
             reason = f"a {past.rung} of an earlier Incident began at {past.at:%H:%M} UTC, and may keep it away"
             return wait(context, "node.just_repaired", reason, phase=Phase.HOLDING)
@@ -243,17 +248,13 @@ def node_shadow(context: RuleContext) -> Decision | None:
 def node_run_lives(context: RuleContext) -> Decision | None:
     """Only the cluster calls it lost, and a protected run on it may go on: wait while that run's own Incident weighs
     it; a person where the run's steps have gone on since. slurmd may have died alone: a reboot would end the run."""
-    lead, load = leading_finding(findings_about_now(context)), view_of(context).load
-    if lead is None or lead.kind is not FindingKind.DOWN or lead.by_platform or waiting_order(context) is not None:
+    load = view_of(context).load
+    if not is_down_by_the_cluster_alone(context) or not isinstance(load, Known):
         return None
-    if not isinstance(load, Known):
-        return None
-    if load.value.weighed_by:
-        runs = ", ".join(load.value.weighed_by)
+    if runs := ", ".join(load.value.weighed_by):
         return wait(context, "node.run_weighed", f"whether {runs} goes on is being watched", phase=Phase.HOLDING)
-    if not load.value.outlived_by:
+    if not (runs := ", ".join(load.value.outlived_by)):
         return None
-    runs = ", ".join(load.value.outlived_by)
     return context.hand_over(
         "node.run_lives",
         f"{story_of(context)} But {runs} has gone on since. It is not repaired while that run may be on it. Its"

@@ -17,12 +17,10 @@ from chalicelib.domain.model.node import (
 )
 from chalicelib.domain.model.node_actions import MoveRuns
 from chalicelib.domain.model.node_findings import FindingKind
-from chalicelib.domain.model.repair import (
-    leading_finding,
-)
 from chalicelib.domain.node.memory import (
     findings_about_now,
     instance_seen,
+    is_down_by_the_cluster_alone,
     is_out_of_scheduling,
     repair_of,
     slurm_state,
@@ -79,11 +77,8 @@ def drain_waiting(context: RuleContext) -> Decision | None:
 @rule("drain.settling")
 def drain_settling(context: RuleContext) -> Decision | None:
     """It is empty, and out of Slurm's reach for less than two minutes: wait, since a switch may restart."""
-    found = findings_about_now(context)
-    lead, instance = leading_finding(found), instance_seen(context)
-    if lead is None or lead.kind is not FindingKind.DOWN or lead.by_platform or waiting_order(context) is not None:
-        return None
-    if instance is not None and instance.state is InstanceState.FAILURE:
+    found, instance = findings_about_now(context), instance_seen(context)
+    if not is_down_by_the_cluster_alone(context) or (instance is not None and instance.state is InstanceState.FAILURE):
         return None
     left = DOWN_SETTLES - (context.now - min(finding.at for finding in found if finding.kind is FindingKind.DOWN))
     if left <= timedelta(0):

@@ -13,6 +13,7 @@ from chalicelib.domain.decision.verdict import (
     result,
     span_word,
 )
+from chalicelib.domain.faults.heartbeat_claims import FRESH, has_fresh_heartbeat
 from chalicelib.domain.model.action import Done, RequestCheckpoint
 from chalicelib.domain.model.incident import CheckpointAsk
 from chalicelib.domain.model.known import Known
@@ -36,7 +37,6 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
 from chalicelib.domain.rules.run.checkpoint_needless import NEEDLESS
 from chalicelib.domain.rules.run.two_live import two_live_over_meanwhile, two_live_saved
 from chalicelib.domain.run.first_response import begin_stop
-from chalicelib.domain.run.hanging import LIFELESS
 
 # A checkpoint on a shared path is polled as often as the agent inspects the path, every ten seconds, but only for some
 # minutes: a deadline may be a day away.
@@ -174,7 +174,7 @@ def _nothing_answers(context: RuleContext, ask: CheckpointAsk) -> str:
         return ""
     if context.now < ask.asked_at + context.policy.timing.hang_deadline:
         return ""
-    if context.now - attempt.heartbeat_at < LIFELESS:
+    if has_fresh_heartbeat(attempt, now=context.now):
         return ""
     return f"no heartbeat since {attempt.heartbeat_at:%H:%M:%S}: nothing in it reads requests"
 
@@ -187,7 +187,7 @@ def _look_by(context: RuleContext, ask: CheckpointAsk) -> datetime:
     """
     attempt = context.attempt
     if attempt is not None and not context.platform.relays_heartbeats and attempt.heartbeat_at is not None:
-        judged_at = max(attempt.heartbeat_at + LIFELESS, ask.asked_at + context.policy.timing.hang_deadline)
+        judged_at = max(attempt.heartbeat_at + FRESH, ask.asked_at + context.policy.timing.hang_deadline)
         return min(ask.deadline_at, judged_at) if judged_at > context.now else ask.deadline_at
     start = attempt.start if attempt is not None else None
     if start is None or start.has_mailbox or context.in_phase >= SHARED_PATH_POLLED_FOR:

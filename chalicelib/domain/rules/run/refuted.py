@@ -37,9 +37,9 @@ from chalicelib.domain.run.liveness import (
 )
 from rekindle.protocol.signals import FaultClass
 
-# How long an old heartbeat that shows a run to move is not believed, while a newer one may come.
-OLD_HEARTBEATS: Final = timedelta(minutes=30)
-OF_MINUTES_AGO: Final = timedelta(minutes=5)
+# A heartbeat so old does not show that a run moves now; a newer one is waited for that long.
+HEARTBEAT_OLD_AFTER: Final = timedelta(minutes=5)
+NEWER_HEARTBEAT_WITHIN: Final = timedelta(minutes=30)
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 
 
@@ -163,11 +163,7 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
         # One heartbeat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
-    is_held = context.incident.phase in (Phase.OPEN, Phase.WATCHING) or (
-        context.incident.phase is Phase.HOLDING and context.in_phase < OLD_HEARTBEATS
-    )
-    is_old = attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at >= OF_MINUTES_AGO
-    if is_held and is_old:
+    if _is_newer_heartbeat_due(context, attempt):
         return _confirm_heal(context, attempt)  # it moved then, and may have died since
     by_whom = "by its own auto-resume" if deferred_at is not None else "without help"
     return context.close(
@@ -177,6 +173,14 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
         Phase.RECOVERED,
         severity=Severity.INFO,
     )
+
+
+def _is_newer_heartbeat_due(context: RuleContext, attempt: AttemptView) -> bool:
+    """Nothing has been done about the run, and its newest heartbeat is old."""
+    if attempt.heartbeat_at is None or context.now - attempt.heartbeat_at < HEARTBEAT_OLD_AFTER:
+        return False
+    phase = context.incident.phase
+    return phase in UNTOLD or (phase is Phase.HOLDING and context.in_phase < NEWER_HEARTBEAT_WITHIN)
 
 
 def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
