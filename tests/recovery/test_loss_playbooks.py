@@ -253,9 +253,11 @@ def test_reports_that_never_come_are_not_waited_for_past_the_limit() -> None:
         assert "stacks.waiting" in w.rules(incident)
 
 
-def test_a_straggler_is_named_and_only_told() -> None:
+@pytest.mark.parametrize(("step_s", "outcome"), [(4.1, "playbook.notified"), (2.0, "claim.fast_again")])
+def test_a_straggler_is_named_and_only_told(step_s: float, outcome: str) -> None:
+    """Whether or not the run's own heartbeats bear the report out."""
     with world(policies={"brief": {"name": "brief", "timing": {"tell_open_s": 30}}}) as w:
-        w.submit(scripts=(calm(),), policy="brief")
+        w.submit(scripts=(calm(step=timedelta(seconds=step_s)),), policy="brief")
         w.cloud.clock.run_for(timedelta(seconds=60))
         detail = {
             "v": 1,
@@ -280,7 +282,7 @@ def test_a_straggler_is_named_and_only_told() -> None:
         }
         w.cloud.client("events").put_events(Entries=[entry])
         incident = w.recover(limit=SOON)
-        assert (incident.phase, incident.outcome) == (Phase.STOPPED, "playbook.notified"), w.story()
+        assert (incident.phase, incident.outcome) == (Phase.STOPPED, outcome), w.story()
         assert w.spent() == NOTHING
         (suspicion,) = incident.evidence.suspicions
         assert (suspicion.kind, suspicion.ranks, suspicion.hosts) == (SuspicionKind.SLOW, (3,), ("lm-algo-4",))
