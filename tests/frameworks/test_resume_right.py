@@ -177,7 +177,7 @@ def test_files_that_came_in_another_order_are_whole_where_their_content_is(tmp_p
 
 
 KILLED = """
-import os, signal, sys, torch
+import os, signal, sys, threading, torch
 from rekindle.integrations import torch as integration
 folder = sys.argv[1]
 model = torch.nn.Linear(64, 64)
@@ -189,6 +189,7 @@ def die(*_, **__):
 if sys.argv[2] == "folder":
     dcp.filesystem.FileSystemWriter.finish = die  # every shard is written, and no metadata
     integration.save_dcp(f"{folder}/step-1", step=1 + 1, model=model)
+[thread.join() for thread in threading.enumerate() if thread.name == "rekindle-clean"]  # which sync a file, too
 os.fsync = die
 integration.save_file(f"{folder}/file/step-1.pt", step=2, model=model)
 """

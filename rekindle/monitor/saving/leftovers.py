@@ -1,6 +1,7 @@
 """What killed saves leave behind, removed at the next start: only what has a name that only Rekindle gives.
 
 .step-100.pt.rekindle-4711                    a file that `write_file` was writing
+.rekindle-clock-1f0c22ab.tmp                  a file that shows the file system's time, or (trial) whether it takes one
 step-100.tmp-rekindle-run-a2-0                a folder that `write_folder` was writing
 """
 
@@ -11,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +22,7 @@ from rekindle.monitor.saving.file_clock import written_now
 FILE_MARK: Final = ".rekindle-"
 FOLDER_MARK: Final = ".tmp-rekindle-"
 MAX_ENTRIES: Final = 100_000
-_FILE: Final = re.compile(r"\..+\.rekindle-\d+\Z")
+_FILE: Final = re.compile(r"\.(?:.+\.rekindle-\d+|rekindle-(?:clock|trial)-[\w-]+(?:\.tmp)?)\Z", re.ASCII)
 _FOLDER: Final = re.compile(r".+\.tmp-rekindle-[\w.-]+\Z", re.ASCII)
 
 _STARTED: Final = time.monotonic()
@@ -41,15 +43,13 @@ def remove_leftovers(directory: str | os.PathLike[str]) -> list[str]:
     try:
         before = written_now(os.fspath(directory)) - (time.monotonic() - _STARTED)
         for path, is_folder in _found(Path(directory)):
-            if _last_written(path, is_folder=is_folder) >= before:
-                continue
-            if is_folder:
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-            removed.append(str(path))
+            # One by one: what is being saved now changes and gets its name meanwhile, and what is gone is no trouble.
+            with suppress(OSError):
+                if _last_written(path, is_folder=is_folder) < before:
+                    shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink()
+                    removed.append(str(path))
     except OSError as err:
-        logger.info("What killed saves left in %s could not all be removed: %s", directory, err)
+        logger.info("What killed saves left in %s could not be looked for: %s", directory, err)
     if removed:
         logger.info("Removed %d unfinished saves of earlier processes from %s", len(removed), directory)
     return removed
@@ -60,7 +60,7 @@ def _found(directory: Path) -> Iterator[tuple[Path, bool]]:
     seen = 0
     while folders and seen < MAX_ENTRIES:
         folder = folders.pop()
-        with os.scandir(folder) as entries:
+        with suppress(OSError), os.scandir(folder) as entries:  # one that is not, or no longer, to be read
             for entry in entries:
                 seen += 1
                 is_folder = entry.is_dir(follow_symlinks=False)
