@@ -97,15 +97,9 @@ class MemoryJobs(MemoryControls):
     def note_save(self, job_id: str, save: NewestSave) -> None:
         self._jobs[job_id] = replace(self.get(job_id), newest_save=save)
 
-    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        try:
-            start = 0 if cursor is None else int(base64.b64decode(cursor))
-        except ValueError as err:
-            raise InvalidRequest("cursor", "is not one that this registry gave out") from err
-        jobs = sorted(self._jobs.values(), key=lambda job: (not job.active, job.job_id))
-        after = start + limit
-        more = base64.b64encode(str(after).encode()).decode() if after < len(jobs) else None
-        return tuple(jobs[start:after]), more
+    def everything(self) -> list[Job]:
+        """Every Job, active ones first."""
+        return sorted(self._jobs.values(), key=lambda job: (not job.active, job.job_id))
 
     def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
         stored = self.get(job_id)

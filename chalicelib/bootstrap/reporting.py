@@ -55,6 +55,7 @@ class ReportingParts(PlatformParts):
         return Ledgers(
             store=self.store,
             registry=self.registry,
+            listings=self.listings,
             scheduler=self.scheduler,
             mailbox=self.mailbox,
             prices=self.prices,

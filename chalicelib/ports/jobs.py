@@ -78,10 +78,6 @@ class JobRegistry(Protocol):
         """A manifest of the Job has been seen (Job.newest_save). Idempotent. Raises UnknownEntity."""
         ...
 
-    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        """Jobs, active first page by page."""
-        ...
-
     def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
         """The run is over since `ended_at`: the sweep stops looking. Idempotent. `halted_by`: who wants it to stay so;
         once that is known a deactivation without it leaves it as it is.

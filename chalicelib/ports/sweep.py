@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
+from chalicelib.domain.model.codec import Record
+
 if TYPE_CHECKING:
     from chalicelib.domain.model.job import Job
     from chalicelib.domain.model.known import Maybe
@@ -60,7 +62,7 @@ class Metrics(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepMark:
+class SweepMark(Record):
     """Where the sweep stands. A round is one pass over all active Jobs, in one sweep or in several.
 
     `cursor`: the id of the last Job that was looked at, empty at a round's begin. `jobs` is how many the last whole

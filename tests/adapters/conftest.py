@@ -13,7 +13,8 @@ from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
 from moto import mock_aws
 
-from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 from chalicelib.aws.errors import drain_unlisted
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry

@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 
 import chalicelib.aws
 from chalicelib.aws.dynamodb.incident_items import MAX_ENTRY_BYTES, MAX_SIGNAL_BYTES
-from chalicelib.aws.dynamodb.stores import DynamoIncidentStore, DynamoJobRegistry
+from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
+from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 from chalicelib.domain.model.errors import DependencyUnavailable, Throttled
 from chalicelib.domain.model.incident import Phase
 from chalicelib.ports.incidents import JoinOutcome

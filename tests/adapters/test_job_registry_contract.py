@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity, VersionConflict
+from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import SkipWindow
 from chalicelib.domain.model.job import NewestSave
 from chalicelib.domain.model.known import Known, Unknown
@@ -182,29 +182,6 @@ def test_who_halted_a_job_stays_known_until_it_goes_on(registry: JobRegistry) ->
     assert (registry.get("a").halted_by, registry.get("a").active) == ("", True)
     registry.register(replace(job("b"), halted_by="bob"), attempt(of="b"))
     assert registry.get("b").halted_by == "bob"
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 50])
-def test_jobs_are_listed_active_first_page_by_page(registry: JobRegistry, limit: int) -> None:
-    for name in "abcde":
-        registry.register(job(name), attempt(of=name))
-    for name in "ac":
-        registry.deactivate(name, ended_at=at(1))
-    seen: list[str] = []
-    cursor: str | None = None
-    for _ in range(12):
-        jobs, cursor = registry.list_jobs(limit=limit, cursor=cursor)
-        assert len(jobs) <= limit
-        seen += [item.job_id for item in jobs]
-        if cursor is None:
-            break
-    assert seen == ["b", "d", "e", "a", "c"]
-
-
-def test_a_foreign_cursor_is_an_invalid_request(registry: JobRegistry) -> None:
-    for cursor in ("", "x", "%%%", "bnVsbA=="):
-        with pytest.raises(InvalidRequest):
-            registry.list_jobs(limit=1, cursor=cursor)
 
 
 def test_an_open_incident_survives_changes_of_the_job(shelf: Shelf) -> None:

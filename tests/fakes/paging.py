@@ -36,8 +36,7 @@ class FakeListings:
         return Page(incidents=tuple(found), cursor=after)
 
     def jobs(self, *, active: bool | None, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        everything = self._registry.list_jobs(limit=1_000_000)[0]
-        chosen = [job for job in everything if active is None or job.active is active]
+        chosen = [job for job in self._registry.everything() if active is None or job.active is active]
         found, after = _page(chosen, limit, cursor)
         return tuple(found), after
 

@@ -23,6 +23,7 @@ from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.worlds.recoveries import Script, crash_at, freeze_at, world
 from rekindle.protocol.mailbox import ReplyOutcome
 from tests.adapters.samples import attempt, job
+from tests.fakes.paging import FakeListings
 from tests.fakes.world import FakeClock, FakeMailbox, FakeScheduler
 from tests.ledger.books import at, incident
 
@@ -130,7 +131,8 @@ def _fleet(count: int, *, every_s: float) -> tuple[_Counted, Ledgers]:
     counted = _Counted(store)
     ledgers = Ledgers(
         store=counted,  # type: ignore[arg-type]  # the port, by __getattr__
-        registry=MemoryJobs(),  # it has forgotten them
+        registry=(forgotten := MemoryJobs()),  # it has forgotten them
+        listings=FakeListings(store, forgotten),
         scheduler=FakeScheduler(clock),
         mailbox=FakeMailbox(),
         prices=_Default(),

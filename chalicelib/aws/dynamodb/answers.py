@@ -15,7 +15,6 @@ from chalicelib.aws.errors import AwsRefusal
 from chalicelib.ports.operator import EarlierOrder
 
 KEPT: Final = timedelta(days=14)
-_FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoAnswers:
@@ -35,7 +34,7 @@ class DynamoAnswers:
         try:
             items.retry_in_transaction(
                 self._client.put_item,
-                expect=(_FAILED,),
+                expect=(items.CONDITION_FAILED,),
                 TableName=self._table,
                 Item=item,
                 ConditionExpression="attribute_not_exists(pk) OR #ttl < :now",
@@ -52,13 +51,9 @@ class DynamoAnswers:
         return None
 
     def finish(self, key: str, *, answer: Mapping[str, Any]) -> None:
-        items.retry_in_transaction(
-            self._client.update_item,
-            TableName=self._table,
-            Key=_key(key),
-            UpdateExpression="SET answer = :answer",
-            ExpressionAttributeValues={":answer": items.pack(dict(answer))},
-        )
+        expression = items.Expression()
+        change = f"SET {expression.set('answer', items.pack(dict(answer)))}"
+        items.update(self._client, self._table, _key(key), change, expression)
 
 
 def _key(key: str) -> items.Item:

@@ -20,7 +20,6 @@ from chalicelib.domain.notices.threads import StormState, Thread
 MEMORY: Final = timedelta(days=90)  # of a thread; an Incident that changes after that gets a new message
 PRESS_MEMORY: Final = timedelta(minutes=15)  # longer than a request of Slack's is taken as fresh, on either side of now
 MAX_FOLDED: Final = 1000  # Incidents that a digest reads: eleven calls. Those beyond stand in the list only
-_FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoChatThreads:
@@ -39,7 +38,7 @@ class DynamoChatThreads:
         try:
             answer = items.retry_in_transaction(
                 self._client.update_item,
-                expect=(_FAILED,),
+                expect=(items.CONDITION_FAILED,),
                 TableName=self._table,
                 Key=_key(channel, key),
                 UpdateExpression="SET #lease = :until ADD #fence :one",
@@ -63,29 +62,14 @@ class DynamoChatThreads:
         Raises:
             VersionConflict: the lease ran out, and another delivery has taken over.
         """
-        expires = items.number(int((now + MEMORY).timestamp()))
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=_key(thread.channel, thread.key),
-                UpdateExpression=f"SET #state = :state, #ttl = :ttl{' REMOVE #lease' if release else ''}",
-                ConditionExpression="#fence = :fence",
-                ExpressionAttributeNames={
-                    "#state": "state",
-                    "#ttl": items.TTL_ATTRIBUTE,
-                    "#fence": "fence",
-                    **({"#lease": "lease"} if release else {}),
-                },
-                ExpressionAttributeValues={
-                    ":state": items.pack(thread.to_wire()),
-                    ":ttl": expires,
-                    ":fence": items.number(fence),
-                },
-            )
-        except AwsRefusal as refusal:
-            raise VersionConflict(f"the message about {thread.key} has been taken over") from refusal
+        expression = items.Expression()
+        state = expression.set("state", items.pack(thread.to_wire()))
+        expires = expression.set(items.TTL_ATTRIBUTE, items.number(int((now + MEMORY).timestamp())))
+        change = f"SET {state}, {expires}" + (f" REMOVE {expression.name('lease')}" if release else "")
+        condition = f"{expression.name('fence')} = {expression.value('fence', items.number(fence))}"
+        key = _key(thread.channel, thread.key)
+        if not items.update(self._client, self._table, key, change, expression, condition=condition):
+            raise VersionConflict(f"the message about {thread.key} has been taken over")
 
     def peek(self, channel: str, key: str) -> Thread:
         """The thread as it stands, without taking it."""
@@ -101,23 +85,14 @@ class DynamoChatThreads:
 
     def set_weather(self, channel: str, weather: StormState) -> None:
         """Replace what was read. Raises VersionConflict if another writer did in between."""
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=_key(channel, ""),
-                UpdateExpression="SET #state = :state, #version = :next",
-                ConditionExpression="attribute_not_exists(#version) OR #version = :version",
-                ExpressionAttributeNames={"#state": "state", "#version": "version"},
-                ExpressionAttributeValues={
-                    ":state": items.pack(weather.to_wire()),
-                    ":version": items.number(weather.version),
-                    ":next": items.number(weather.version + 1),
-                },
-            )
-        except AwsRefusal as refusal:
-            raise VersionConflict(f"what was sent to {channel} has changed meanwhile") from refusal
+        expression = items.Expression()
+        state = expression.set("state", items.pack(weather.to_wire()))
+        version = expression.set("version", items.number(weather.version + 1))
+        read = expression.value("read", items.number(weather.version))
+        condition = f"attribute_not_exists(#version) OR #version = {read}"
+        change = f"SET {state}, {version}"
+        if not items.update(self._client, self._table, _key(channel, ""), change, expression, condition=condition):
+            raise VersionConflict(f"what was sent to {channel} has changed meanwhile")
 
     def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None:
         """Add an Incident to a digest. Idempotent."""
@@ -134,19 +109,10 @@ class DynamoChatThreads:
 
     def is_first(self, mark: str, *, now: datetime) -> bool:
         """True once for each request that came in: a copy of it is not taken."""
-        expires = int((now + PRESS_MEMORY).timestamp())
-        try:
-            items.retry_in_transaction(
-                self._client.put_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Item=items.key(f"SLACK#PRESS#{mark}") | {items.TTL_ATTRIBUTE: items.number(expires)},
-                # DynamoDB deletes expired items within days; one that has expired is too old to be taken as fresh.
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except AwsRefusal:
-            return False
-        return True
+        expires = items.number(int((now + PRESS_MEMORY).timestamp()))
+        # DynamoDB deletes expired items within days; one that has expired is too old to be taken as fresh.
+        item = items.key(f"SLACK#PRESS#{mark}") | {items.TTL_ATTRIBUTE: expires}
+        return items.put_new(self._client, self._table, item)
 
 
 def _key(channel: str, key: str, sk: str = items.META) -> items.Item:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from chalicelib.aws.dynamodb import items
-from chalicelib.aws.errors import AwsRefusal
-
-_FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoDrillRecords:
@@ -30,19 +27,7 @@ class DynamoDrillRecords:
             "state": items.pack(result),
             items.TTL_ATTRIBUTE: items.number(int(until.timestamp())),
         }
-        try:
-            items.retry_in_transaction(
-                self._client.put_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Item=item,
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except AwsRefusal as refusal:
-            if refusal.code != _FAILED:
-                raise
-            return False
-        return True
+        return items.put_new(self._client, self._table, item)
 
 
 def _key(drill_id: str) -> items.Item:

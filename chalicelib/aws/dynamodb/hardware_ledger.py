@@ -23,7 +23,6 @@ ONCE: Final = "HARDWARE#ONCE"
 KEPT_FOR: Final = timedelta(days=120)
 # Writes of one item rarely collide: Incidents of one node do not close at the same time, but a step may be repeated.
 _TRIES: Final = 6
-_CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 
 
 class DynamoHardwareLedger:
@@ -44,7 +43,7 @@ class DynamoHardwareLedger:
             try:
                 items.retry_in_transaction(
                     self._client.put_item,
-                    expect=(_CONDITION_FAILED,),
+                    expect=(items.CONDITION_FAILED,),
                     TableName=self._table,
                     Item=_item(record, version=version + 1),
                     ConditionExpression="attribute_not_exists(pk)" if stored is None else "version = :version",

@@ -42,7 +42,6 @@ ORDERS_EXTRA: Final = 20  # an operator's cancel must still get in when a storm 
 # Longer than EventBridge (24 h) and Lambda (6 h) redeliver, and than a person needs to send a quarantined event again.
 SIGNAL_MEMORY: Final = timedelta(days=14)
 
-_FAILED: Final = "ConditionalCheckFailedException"
 _CANCELED: Final = "TransactionCanceledException"
 
 
@@ -178,7 +177,7 @@ class IncidentInbox(IncidentReader):
         """Claim the fact for `incident_id`; the id of the Incident that holds it."""
         put = self._put_mark(incident_id, signal, now=now, owner=owner)["Put"]
         try:
-            items.retry_in_transaction(self._client.put_item, expect=(_FAILED,), **put)
+            items.retry_in_transaction(self._client.put_item, expect=(items.CONDITION_FAILED,), **put)
         except AwsRefusal as refusal:
             return owner_of(refusal.response["Item"])
         return incident_id
@@ -208,7 +207,7 @@ class IncidentInbox(IncidentReader):
         try:
             answer = items.retry_in_transaction(
                 self._client.update_item,
-                expect=(_FAILED,),
+                expect=(items.CONDITION_FAILED,),
                 TableName=self._table,
                 Key=items.key(items.incident_pk(incident_id)),
                 UpdateExpression=update,

@@ -68,9 +68,7 @@ class IncidentReader:
         """See ports.IncidentStore. Raises InvalidRequest for a cursor that is not ours."""
         request = items.index_query(items.INCIDENTS_CLOSED, newest_first=True) | {"Limit": limit}
         if cursor is not None:
-            _, start = items.read_cursor(cursor)
-            if start is not None:
-                request["ExclusiveStartKey"] = start
+            request["ExclusiveStartKey"] = items.read_cursor(cursor)
         page = call(self._client.query, TableName=self._table, **request)
         stored = items.get_many(self._client, self._table, items.keys_of(page.get("Items", ())))
         return Page(

@@ -23,7 +23,6 @@ from chalicelib.domain.model.errors import UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.ports.incidents import StoredIncident
 
-_FAILED: Final = "ConditionalCheckFailedException"
 _CANCELED: Final = "TransactionCanceledException"
 
 
@@ -34,7 +33,7 @@ class DynamoIncidentStore(IncidentInbox):
         try:
             answer = items.retry_in_transaction(
                 self._client.update_item,
-                expect=(_FAILED,),
+                expect=(items.CONDITION_FAILED,),
                 TableName=self._table,
                 Key=items.key(items.incident_pk(incident_id)),
                 UpdateExpression="SET #callback_id = :callback, #look_by = :look_by",
@@ -159,36 +158,18 @@ class DynamoIncidentStore(IncidentInbox):
         )
 
     def append(self, incident_id: str, *, token: str, entry: TimelineEntry) -> None:
-        try:
-            items.retry_in_transaction(
-                self._client.put_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Item=items.key(items.incident_pk(incident_id), f"T#A#{token}") | pack_line(entry),
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except AwsRefusal:
-            return  # written before under this token
+        place = items.key(items.incident_pk(incident_id), f"T#A#{token}")
+        items.put_new(self._client, self._table, place | pack_line(entry))  # or it was written under this token before
 
     def claim(self, incident_id: str, *, token: str) -> bool:
-        try:
-            items.retry_in_transaction(
-                self._client.put_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Item=items.key(items.incident_pk(incident_id), f"CLAIM#{token}"),
-                ConditionExpression="attribute_not_exists(pk)",
-            )
-        except AwsRefusal:
-            return False
-        return True
+        return items.put_new(self._client, self._table, items.key(items.incident_pk(incident_id), f"CLAIM#{token}"))
 
     def next_generation(self, incident_id: str, *, generation: int) -> int:
         """See ports.IncidentStore. A closed Incident has no next generation: VersionConflict."""
         try:
             items.retry_in_transaction(
                 self._client.update_item,
-                expect=(_FAILED,),
+                expect=(items.CONDITION_FAILED,),
                 TableName=self._table,
                 Key=items.key(items.incident_pk(incident_id)),
                 UpdateExpression="SET #generation = :next REMOVE #callback_id",

@@ -38,6 +38,7 @@ _BATCH_ROUNDS: Final = 8
 _CONFLICT: Final = "TransactionConflictException"
 _CANCELED: Final = "TransactionCanceledException"
 _FAILED: Final = "ConditionalCheckFailed"
+CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 _CONFLICT_TRIES: Final = 8  # a transaction holds an item for some 10 ms; each try is a round trip of a few
 
 
@@ -246,6 +247,40 @@ def reasons_of(refusal: AwsRefusal) -> list[Item | None]:
     return [reason.get("Item") or {} if reason.get("Code") == _FAILED else None for reason in reasons]
 
 
+def put_new(client: Any, table: str, item: Item) -> bool:
+    """Write an item whose key has none yet; whether it was written."""
+    try:
+        retry_in_transaction(
+            client.put_item,
+            expect=(CONDITION_FAILED,),
+            TableName=table,
+            Item=item,
+            ConditionExpression="attribute_not_exists(pk)",
+        )
+    except AwsRefusal:
+        return False
+    return True
+
+
+def update(client: Any, table: str, item_key: Item, change: str, parts: Expression, *, condition: str = "") -> bool:
+    """Change an item, where `condition` holds; whether it did."""
+    try:
+        retry_in_transaction(
+            client.update_item,
+            expect=(CONDITION_FAILED,) if condition else (),
+            TableName=table,
+            Key=item_key,
+            UpdateExpression=change,
+            **({"ConditionExpression": condition} if condition else {}),
+            **parts.parts(),
+        )
+    except AwsRefusal:
+        if condition:
+            return False
+        raise
+    return True
+
+
 def query(client: Any, table: str, **request: Any) -> Iterator[Item]:
     """All items of a query, page by page."""
     while True:
@@ -311,22 +346,18 @@ def keys_of(items: Iterable[Item]) -> list[Item]:
     return [{"pk": item["pk"], "sk": item["sk"]} for item in items]
 
 
-def cursor_of(last: Mapping[str, Any] | None, *, partition: str = "") -> str | None:
+def cursor_of(last: Mapping[str, Any] | None) -> str | None:
     """An opaque cursor for a LastEvaluatedKey."""
-    if not last and not partition:
-        return None
-    body = {"partition": partition, "key": {name: value["S"] for name, value in (last or {}).items()}}
-    return base64.urlsafe_b64encode(json.dumps(body, sort_keys=True).encode()).decode()
+    key = {name: value["S"] for name, value in (last or {}).items()}
+    return base64.urlsafe_b64encode(json.dumps(key, sort_keys=True).encode()).decode() if key else None
 
 
-def read_cursor(cursor: str) -> tuple[str, Item | None]:
-    """Partition and ExclusiveStartKey of a cursor that `cursor_of` made. Raises InvalidRequest for anything else."""
+def read_cursor(cursor: str) -> Item:
+    """ExclusiveStartKey of a cursor that `cursor_of` made. Raises InvalidRequest for anything else."""
     try:
-        body = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        start = {str(name): text(str(value)) for name, value in body["key"].items()}
-        partition = str(body["partition"])
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        start = {str(name): text(str(value)) for name, value in json.loads(base64.urlsafe_b64decode(cursor)).items()}
+    except (ValueError, TypeError, AttributeError) as err:
         raise InvalidRequest("cursor", "is not one that this API gave out") from err
-    if start and set(start) != {"pk", "sk", "gsi1pk", "gsi1sk"}:
+    if set(start) != {"pk", "sk", "gsi1pk", "gsi1sk"}:
         raise InvalidRequest("cursor", "is not one that this API gave out")
-    return partition, start or None
+    return start

@@ -15,8 +15,8 @@ from typing import Final
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.items import Expression, Item
 from chalicelib.aws.dynamodb.switches import SWITCHES, DynamoControls, switches_of
-from chalicelib.aws.errors import AwsRefusal, call
-from chalicelib.domain.model.errors import InvalidRequest, MalformedRecord, UnknownEntity, VersionConflict
+from chalicelib.aws.errors import AwsRefusal
+from chalicelib.domain.model.errors import MalformedRecord, UnknownEntity, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job, NewestSave, WatchPlan
 from chalicelib.domain.model.known import Known, maybe_to_wire
 from chalicelib.ports.jobs import ObservationBasis
@@ -24,7 +24,6 @@ from chalicelib.ports.jobs import ObservationBasis
 _LOG = logging.getLogger(__name__)
 
 _KEYS_PER_PAGE: Final = 500  # bounds the sweep's memory: an unbounded page of keys holds some 8,000
-_FAILED = "ConditionalCheckFailedException"
 _CANCELED = "TransactionCanceledException"
 
 
@@ -154,18 +153,11 @@ class DynamoJobRegistry(DynamoControls):
             sets.append(expression.set("began", {"BOOL": True}))
         if not sets:
             return
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number)),
-                UpdateExpression=f"SET {', '.join(sets)}",
-                ConditionExpression=f"{expression.name('name')} = {expression.value('name', items.text(attempt.name))}",
-                **expression.parts(),
-            )
-        except AwsRefusal as refusal:
-            raise UnknownEntity(f"attempt {attempt.name!r} of job {attempt.job_id!r} is not registered") from refusal
+        place = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number))
+        condition = f"{expression.name('name')} = {expression.value('name', items.text(attempt.name))}"
+        change = f"SET {', '.join(sets)}"
+        if not items.update(self._client, self._table, place, change, expression, condition=condition):
+            raise UnknownEntity(f"attempt {attempt.name!r} of job {attempt.job_id!r} is not registered")
 
     def attempts(self, job_id: str) -> tuple[Attempt, ...]:
         rows = items.query(self._client, self._table, **items.query_prefix(items.job_pk(job_id), "ATTEMPT#"))
@@ -185,42 +177,8 @@ class DynamoJobRegistry(DynamoControls):
                     yield job
 
     def set_watch(self, job_id: str, watch: WatchPlan) -> None:
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=items.key(items.job_pk(job_id)),
-                UpdateExpression="SET watch = :watch",
-                ConditionExpression="attribute_exists(pk)",
-                ExpressionAttributeValues={":watch": items.pack(watch.to_wire())},
-            )
-        except AwsRefusal as refusal:
-            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
-
-    def list_jobs(self, *, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
-        """See ports.JobRegistry. Raises InvalidRequest for a cursor that is not ours."""
-        partition, start = (items.JOBS_ACTIVE, None) if cursor is None else items.read_cursor(cursor)
-        if partition not in (items.JOBS_ACTIVE, items.JOBS_ENDED):
-            raise InvalidRequest("cursor", "is not one that this API gave out")
-        found: list[Item] = []
-        after: str | None = None
-        while len(found) < limit:
-            request = items.index_query(partition) | {"Limit": limit - len(found)}
-            if start is not None:
-                request["ExclusiveStartKey"] = start
-            page = call(self._client.query, TableName=self._table, **request)
-            found += page.get("Items", ())
-            start = page.get("LastEvaluatedKey")
-            after = items.cursor_of(start, partition=partition)
-            if start is None and partition == items.JOBS_ENDED:
-                after = None
-                break
-            if start is None:
-                partition = items.JOBS_ENDED
-                after = items.cursor_of(None, partition=partition)
-        jobs = tuple(job_of(item) for item in items.get_many(self._client, self._table, items.keys_of(found)))
-        return jobs, after
+        expression = Expression()
+        self._update(job_id, expression, [expression.set("watch", items.pack(watch.to_wire()))])
 
     def deactivate(self, job_id: str, *, ended_at: datetime, halted_by: str = "") -> None:
         expression = Expression()
@@ -234,18 +192,9 @@ class DynamoJobRegistry(DynamoControls):
         self._update(job_id, expression, [expression.set("newest_save", items.pack(save.to_wire()))])
 
     def _update(self, job_id: str, expression: Expression, sets: list[str]) -> None:
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=items.key(items.job_pk(job_id)),
-                UpdateExpression=f"SET {', '.join(sets)}",
-                ConditionExpression="attribute_exists(pk)",
-                **expression.parts(),
-            )
-        except AwsRefusal as refusal:
-            raise UnknownEntity(f"job {job_id!r} is not registered") from refusal
+        key, change = items.key(items.job_pk(job_id)), f"SET {', '.join(sets)}"
+        if not items.update(self._client, self._table, key, change, expression, condition="attribute_exists(pk)"):
+            raise UnknownEntity(f"job {job_id!r} is not registered")
 
 
 def _activity(expression: Expression, *, active: bool) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
@@ -27,20 +25,11 @@ class DynamoSweepMarks:
         if stored is None:
             return SweepMark()
         try:
-            wire = items.unpack(stored["mark"])
-            for name in ("began_at", "last_began_at"):
-                wire[name] = _moment(wire[name])
-            return SweepMark(**wire)
+            return items.unpack_record(SweepMark, stored["mark"])
         except (KeyError, ValueError, TypeError) as err:
             _LOG.warning("the sweep's mark cannot be read", extra={"error": repr(err)})
             return SweepMark()
 
     def save(self, mark: SweepMark) -> None:
-        wire = asdict(mark)
-        for name in ("began_at", "last_began_at"):
-            wire[name] = wire[name].isoformat() if wire[name] is not None else None
-        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=_KEY | {"mark": items.pack(wire)})
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+        item = _KEY | {"mark": items.pack(mark.to_wire())}
+        items.retry_in_transaction(self._client.put_item, TableName=self._table, Item=item)

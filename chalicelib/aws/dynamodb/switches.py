@@ -10,10 +10,8 @@ from typing import Any, Final
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.items import Expression, Item
-from chalicelib.aws.errors import AwsRefusal
 from chalicelib.domain.model.switches import Breaker, ShadowScope, Switches
 
-_FAILED: Final = "ConditionalCheckFailedException"
 SWITCHES: Final = items.key("CONTROL", "PAUSE")
 _ACTS: Final = "ACTS"
 _KEPT: Final = timedelta(days=2)  # longer than any window that a policy may count over
@@ -51,24 +49,12 @@ class DynamoControls:
         expression = Expression()
         sets = ", ".join(expression.set(attribute, value) for attribute, value in attributes.items())
         change = f"{expression.name(_SETS[scope])} {expression.value('name', {'SS': [name]})}"
-        items.retry_in_transaction(
-            self._client.update_item,
-            TableName=self._table,
-            Key=SWITCHES,
-            UpdateExpression=f"SET {sets} {'ADD' if on else 'DELETE'} {change}",
-            **expression.parts(),
-        )
+        self._update_switches(f"SET {sets} {'ADD' if on else 'DELETE'} {change}", expression)
 
     def _set(self, values: Item) -> None:
         expression = Expression()
         sets = ", ".join(expression.set(attribute, value) for attribute, value in values.items())
-        items.retry_in_transaction(
-            self._client.update_item,
-            TableName=self._table,
-            Key=SWITCHES,
-            UpdateExpression=f"SET {sets}",
-            **expression.parts(),
-        )
+        self._update_switches(f"SET {sets}", expression)
 
     # --- the breaker ---
 
@@ -101,7 +87,7 @@ class DynamoControls:
         ]
         # The first to trip it is the one that is recorded.
         condition = "attribute_not_exists(#tripped_at) OR #tripped_at <= lifted_at"
-        self._update_if(condition, f"SET {', '.join(sets)} REMOVE breaker_paged", expression)
+        self._update_switches(f"SET {', '.join(sets)} REMOVE breaker_paged", expression, condition)
 
     def lift(self, *, who: str, now: datetime) -> None:
         self._set({"lifted_at": items.text(now.isoformat()), "lifted_by": items.text(who)})
@@ -110,29 +96,17 @@ class DynamoControls:
         expression = Expression()
         sets = expression.set("breaker_paged", items.text(incident_id))
         condition = "attribute_not_exists(#breaker_paged) OR #breaker_paged = :breaker_paged"
-        return self._update_if(condition, f"SET {sets}", expression)
+        return self._update_switches(f"SET {sets}", expression, condition)
 
     def release_breaker_page(self, incident_id: str) -> None:
         expression = Expression()
         paged = expression.value("breaker_paged", items.text(incident_id))
         name = expression.name("breaker_paged")
-        self._update_if(f"{name} = {paged}", f"REMOVE {name}", expression)
+        self._update_switches(f"REMOVE {name}", expression, f"{name} = {paged}")
 
-    def _update_if(self, condition: str, update: str, expression: Expression) -> bool:
-        """Change the switches' item where the condition holds; whether it did."""
-        try:
-            items.retry_in_transaction(
-                self._client.update_item,
-                expect=(_FAILED,),
-                TableName=self._table,
-                Key=SWITCHES,
-                UpdateExpression=update,
-                ConditionExpression=condition,
-                **expression.parts(),
-            )
-        except AwsRefusal:
-            return False
-        return True
+    def _update_switches(self, change: str, expression: Expression, condition: str = "") -> bool:
+        """Change the switches' item, where `condition` holds; whether it did."""
+        return items.update(self._client, self._table, SWITCHES, change, expression, condition=condition)
 
 
 def _names(stored: Item, attribute: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from chalicelib.domain.reporting.postmortem import postmortem_of
 from chalicelib.domain.reporting.prices import Prices
 from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import IncidentStore
+from chalicelib.ports.incidents import IncidentStore, Listings
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import PriceList
 from chalicelib.ports.platforms import Mailbox, Schedulers
@@ -59,6 +59,7 @@ class Ledgers:
 
     store: IncidentStore
     registry: JobRegistry
+    listings: Listings
     scheduler: Schedulers
     mailbox: Mailbox
     prices: PriceList
@@ -133,7 +134,7 @@ class Ledgers:
         found: list[Job] = []
         cursor: str | None = None
         for _ in range(MAX_JOBS // PAGE):
-            page, cursor = self.registry.list_jobs(limit=PAGE, cursor=cursor)
+            page, cursor = self.listings.jobs(active=None, limit=PAGE, cursor=cursor)
             found += [job for job in page if job.active or (job.ended_at is not None and job.ended_at >= since)]
             if cursor is None:
                 return found, True
