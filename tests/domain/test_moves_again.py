@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.action import StopJob
+from chalicelib.domain.model.evidence import Need
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, a_try, checkpoint, incident, look, seen, signal, view
 
 SECOND = timedelta(seconds=1)
 STALL = signal(FaultClass.HANG, step=100, at=NOW - MINUTE)
@@ -43,7 +44,7 @@ def test_a_run_that_stands_still_is_stopped_by_the_same_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone_for_s", "rule"), [(30, "checkpoint.cannot"), (90, "hang.gone"), (301, "checkpoint.cannot")], ids=str
+    ("gone_for_s", "rule"), [(30, "checkpoint.cannot"), (90, "stop.gone"), (301, "checkpoint.cannot")], ids=str
 )
 def test_what_hung_and_is_gone_may_be_started_again_in_its_place(gone_for_s: int, rule: str) -> None:
     """A launcher (torchrun, a loop in the job's script) has ended it; after five minutes it is stopped all the same."""
@@ -51,6 +52,32 @@ def test_what_hung_and_is_gone_may_be_started_again_in_its_place(gone_for_s: int
     heartbeat_at = NOW - gone_for_s * SECOND
     decision = look(asked, seen(view(step=100, heartbeat_at=heartbeat_at, work="stalled"), reply=ANSWERED["cannot"]))
     assert decision.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("gone_for_s", "wanted_min", "rule"),
+    [
+        (30, 1, "playbook.roll_back"),
+        (141, 5, "stop.gone"),
+        (301, 6, "playbook.roll_back"),
+        (141, 10, "playbook.roll_back"),
+    ],
+)
+def test_what_went_bad_and_is_gone_may_be_started_again_in_its_place(
+    gone_for_s: int, wanted_min: int, rule: str
+) -> None:
+    """Whatever the Incident has waited for before; one whose heartbeats all come late is waited for ten minutes."""
+    bad = incident(
+        Phase.HOLDING,
+        FaultClass.NON_FINITE,
+        signals=(signal(FaultClass.NON_FINITE, kind=SignalKind.NON_FINITE, step=100, at=NOW - 4 * MINUTE),),
+        needs=(Need.CHECKPOINTS,),
+        needs_since=NOW - wanted_min * MINUTE,
+        phase_entered_at=NOW - 14 * MINUTE,
+    )
+    shown = {"loss_state": "nan", "loss_health": "non_finite", "onset_step": 100}
+    what = view(step=104, heartbeat_at=NOW - gone_for_s * SECOND, **shown)
+    assert look(bad, seen(what, checkpoints=Known((checkpoint(90),)))).rule == rule
 
 
 def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:

@@ -44,6 +44,8 @@ SLOW: Final = _meanwhile(Meanwhile.SLOW)
 LOSS_FAULTS: Final = _meanwhile(Meanwhile.BAD_LOSS)
 # Steps from the onset on are worth nothing.
 POISONS: Final = _meanwhile(Meanwhile.BAD_LOSS, Meanwhile.NOT_FINITE)
+# What one start of its processes shows: after the next one it may be no more.
+OF_ITS_PROCESSES: Final = STANDS | SLOW | POISONS
 NODE_FAULTS: Final = _caused_by(Cause.NODE)
 MAY_BE_THE_CHECKPOINT: Final = _caused_by(Cause.MAY_BE_THE_CHECKPOINT)
 # Reported of a dead attempt, and perhaps only after it was accounted for, it takes the blame from its checkpoint.

@@ -7,14 +7,17 @@ from typing import Final
 
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, step_word, story, why_unknown
-from chalicelib.domain.fault_specs.faults import NODE_FAULTS
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS, OF_ITS_PROCESSES
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.observation import AttemptView
-from chalicelib.domain.run.hanging import hang_gone, hang_moves_again, hang_unread, stacks_waiting
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.run.hanging import OLD_CLAIM, hang_moves_again, hang_unread, stacks_waiting
 from chalicelib.domain.run.submission import Case, choose, needs_plan
 
 HEARTBEAT_FRESH: Final = timedelta(minutes=2)  # several heartbeats: processes that wrote one so lately live
+# torchrun lets processes end for 30 s and waits a minute and a half for all nodes at its rendezvous; then they import.
+RELAUNCH: Final = timedelta(minutes=5)
 
 
 @rule("stop.blind", "stop.blind_limit")
@@ -93,6 +96,36 @@ def stop_no_way_back(context: RuleContext) -> Decision | None:
     return context.hand_over(choice.rule, reason, severity=severity)
 
 
+@rule("stop.gone")
+def stop_gone(context: RuleContext) -> Decision | None:
+    """What hung, or went bad, is gone, and its platform shows it running: what may start it again in its place gets 5
+    minutes.
+
+    The thread that writes heartbeats outlives a stuck run, and ends with its process: a launcher (torchrun, a loop in
+    the job's script, NVRx) has ended that, or it has died, which its platform will say. Its next life begins from a
+    checkpoint, and what was wrong with the last one may be no more.
+    """
+    incident, attempt = context.incident, context.attempt
+    if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
+        return None
+    if incident.fault not in OF_ITS_PROCESSES or incident.order is not None:
+        return None
+    gone_for = context.now - attempt.heartbeat_at
+    if has_fresh_heartbeat(attempt, now=context.now) or gone_for >= RELAUNCH:
+        return None
+    wanted = (incident.evidence.needs_since, incident.evidence.evidence_since)
+    wanted_at = max((incident.phase_entered_at, *(at for at in wanted if at is not None)))
+    if context.now - wanted_at >= OLD_CLAIM:  # each of its heartbeats comes late
+        return None
+    reason = (
+        f"{story(context)} No heartbeat of {attempt.name} for {span_word(gone_for)}: the processes of which that was"
+    )
+    reason += " reported are gone, and what may start them again in their place is waited for"
+    if incident.phase in (Phase.OPEN, Phase.WATCHING):
+        return context.move("stop.gone", reason, Phase.HOLDING)
+    return context.stay("stop.gone", reason, until=attempt.heartbeat_at + RELAUNCH)
+
+
 BEFORE_STOP: Final = (
     stop_blind,
     defer_auto_resume,
@@ -100,5 +133,5 @@ BEFORE_STOP: Final = (
     hang_moves_again,
     hang_unread,
     stacks_waiting,
-    hang_gone,
+    stop_gone,
 )

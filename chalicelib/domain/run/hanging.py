@@ -14,7 +14,6 @@ from chalicelib.domain.decision.verdict import (
     suspicion_about,
     why_unknown,
 )
-from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
 from chalicelib.domain.model.action import Action, CaptureStacks, Severity
 from chalicelib.domain.model.evidence import Need, SuspicionKind
@@ -28,8 +27,6 @@ from rekindle.protocol.signals import FaultClass
 
 SETTLED: Final = timedelta(seconds=5)
 LIMITS_DIFFER: Final = 0.05  # of the learned limit
-# torchrun lets processes end for 30 s and waits a minute and a half for all nodes at its rendezvous; then they import.
-RELAUNCH: Final = timedelta(minutes=5)
 OLD_CLAIM = timedelta(minutes=10)  # without any heartbeat since: the run may long have moved on
 MOVED_FOR = timedelta(minutes=10)  # without another report of a stall
 
@@ -118,26 +115,6 @@ def stacks_waiting(context: RuleContext) -> Decision | None:
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
     return context.stay("stacks.waiting", reason, *asks, until=until, **changes)
-
-
-@rule("hang.gone")
-def hang_gone(context: RuleContext) -> Decision | None:
-    """What hung is gone, and its platform shows it running: what may start it again in its place gets 5 minutes.
-
-    The thread that writes heartbeats outlives a stuck run, and ends with its process: a launcher (torchrun, a loop in
-    the job's script, NVRx) has ended that, or it has died of its hang, which its platform will say.
-    """
-    attempt = _hanging(context)
-    if attempt is None or attempt.heartbeat_at is None or context.incident.order is not None:
-        return None
-    gone_for = context.now - attempt.heartbeat_at
-    if has_fresh_heartbeat(attempt, now=context.now) or max(gone_for, context.in_phase) >= RELAUNCH:
-        return None
-    reason = f"{story(context)} No heartbeat of {attempt.name} for {span_word(gone_for)}: the process that hung is gone"
-    reason += ", and what may start it again in its place is waited for"
-    if context.incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return context.move("hang.gone", reason, Phase.HOLDING)
-    return context.stay("hang.gone", reason, until=attempt.heartbeat_at + RELAUNCH)
 
 
 def _settled_after(context: RuleContext) -> timedelta:

@@ -20,6 +20,7 @@ from chalicelib.domain.model.node import (
     GroupRole,
     InstanceState,
     InstanceView,
+    Load,
     Machines,
     NodeView,
     is_in_service,
@@ -37,9 +38,9 @@ from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.platforms import ClusterNodes, HeadNodes
-from chalicelib.services.observe.repair_load import RepairLoad
+from chalicelib.services.observe.repair_load import RepairLoad, read_repair_load
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers, marks_to_ask
-from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
+from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
 
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
@@ -79,6 +80,17 @@ class Nodes:
         pod, instance = self._machine(cluster, incident, facts, machines)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         is_wanted = is_wanted or repair.another is not None
+        down = count_lost(nodes)
+        many_down = 1 < down < len(nodes)  # where none is reached, a repair of one explains nothing
+        counted: Maybe[RepairLoad] = Unknown("not needed yet")
+        if is_wanted or many_down:
+            counted = read_repair_load(self.store, now=self.clock.now())
+        if many_down and isinstance(counted, Known):  # else more nodes count as down, and less is done
+            in_repair = counted.value.nodes_in_repair(incident, listed)
+            down = count_lost(shown for shown in nodes if shown.name not in in_repair)
+        load: Maybe[Load] = Unknown("not needed yet")
+        if is_wanted:
+            load = Known(counted.value.beside(incident, listed)) if isinstance(counted, Known) else counted
         return Known(
             NodeView(
                 machines=machines,
@@ -86,8 +98,8 @@ class Nodes:
                 cluster=pod,
                 instance=instance,
                 total=len(nodes),
-                down=self._down(incident, listed, nodes),
-                load=self._repair_load().beside(incident, listed) if is_wanted else Unknown("not needed yet"),
+                down=down,
+                load=load,
                 past=self._past(incident) if incident.phase is Phase.OPEN else (),
                 group_total=sum(shown.group == group for shown in nodes) or None if group else None,
                 records=self._records(incident, facts, instance, nodes),
@@ -161,16 +173,6 @@ class Nodes:
             )
         except RecoveryError as err:
             return Unknown(str(err)[:200])
-
-    def _down(self, incident: Incident, listed: Maybe[NodesDoc], nodes: Sequence[NodeFacts]) -> int:
-        down = count_lost(nodes)
-        if down <= 1 or down == len(nodes):  # where none is reached, a repair of one explains nothing
-            return down
-        in_repair = self._repair_load().nodes_in_repair(incident, listed)
-        return count_lost(shown for shown in nodes if shown.name not in in_repair)
-
-    def _repair_load(self) -> RepairLoad:
-        return RepairLoad(store=self.store, clock=self.clock)
 
     def _past(self, incident: Incident) -> tuple[EarlierRepair, ...]:
         try:

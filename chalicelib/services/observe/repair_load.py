@@ -2,108 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import Load, is_in_service
 from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, StepState
 from chalicelib.domain.model.signal import SignalKind
-from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from rekindle.protocol.cluster.documents import NodesDoc
 from rekindle.protocol.signals import FaultClass
 
 _PAGES: Final = 5  # of closed Incidents; a storm of more in one day is bounded by the open ones anyway
 _PAGE: Final = 100
+AT_ONCE: Final = timedelta(minutes=5)  # within which what hides one node from its cluster hides others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairLoad:
-    """Nothing is booked, so nothing has to be given back after a crash."""
+    """The Incidents that are open, and those closed of late, at `now`. Nothing is booked, so nothing has to be given
+    back after a crash.
+    """
 
-    store: IncidentStore
-    clock: Clock
+    opened: Sequence[Incident]
+    closed: Sequence[Incident]
+    now: datetime
 
-    def beside(self, incident: Incident, listed: Maybe[NodesDoc]) -> Maybe[Load]:
+    def beside(self, incident: Incident, listed: Maybe[NodesDoc]) -> Load:
         """What else is in repair, or waits for one before this Incident."""
-        now, mine = self.clock.now(), _claim(incident)
-        ticket = _ticket(incident)
-        try:
-            opened = [other for other, _ in self.store.list_open()]
-            others = [other for other in opened if _is_beside(other, incident)]
-            ahead = [
-                other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
-            ]
-            late = self._closed_of_late()
-            closed = [other for other in late if _is_beside(other, incident)]
-            ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
-            recent = [*others, *closed]
-        except RecoveryError as err:
-            return Unknown(str(err)[:200])
+        now, mine, ticket = self.now, _claim(incident), _ticket(incident)
+        others = [other for other in self.opened if _is_beside(other, incident)]
+        ahead = [
+            other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
+        ]
+        closed = [other for other in self.closed if _is_beside(other, incident)]
+        ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
+        recent = [*others, *closed]
         group = incident.repair.group if incident.repair else ""
         booked = [other for other in others if _ticket(other) < ticket or (other in ahead and _is_to_order(other))]
-        return Known(
-            Load(
-                ahead=len(ahead),
-                last_day=_repairs(recent, now),
-                booked=len(booked),
-                group_ahead=len(_of_group(ahead, group)) if group else None,
-                group_last_day=_repairs(_of_group(recent, group), now) if group else None,
-                group_booked=len(_of_group(booked, group)) if group else 0,
-                weighed_by=tuple(sorted(other.job_id or "" for other in opened if _weighs_loss(other, incident))),
-                outlived_by=tuple(sorted({other.job_id or "" for other in late if _outlived_loss(other, incident)})),
-            )
+        weighing = [other for other in self.opened if _is_weighing(other)]
+        gone_on = [other for other in self.closed if _has_gone_on(other, since=incident.opened_at)]
+        lost_with_it = _lost_with(incident, listed)
+        return Load(
+            ahead=len(ahead),
+            last_day=_repairs(recent, now),
+            booked=len(booked),
+            group_ahead=len(_of_group(ahead, group)) if group else None,
+            group_last_day=_repairs(_of_group(recent, group), now) if group else None,
+            group_booked=len(_of_group(booked, group)) if group else 0,
+            weighed_by=_told_of_a_loss(weighing, incident, {incident.node}),
+            outlived_by=_told_of_a_loss(gone_on, incident, {incident.node}),
+            doubted_by=_told_of_a_loss([*weighing, *gone_on], incident, lost_with_it, within=AT_ONCE),
         )
 
     def nodes_in_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
         """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
-        try:
-            others = [other for other, _ in self.store.list_open() if _is_beside(other, incident)]
-            closed = [other for other in self._closed_of_late() if _is_beside(other, incident)]
-        except RecoveryError:
-            return frozenset()  # then more nodes count as down, and less is done
-        now = self.clock.now()
+        others = [other for other in self.opened if _is_beside(other, incident)]
+        closed = [other for other in self.closed if _is_beside(other, incident)]
         mended = [item for item in (incident, *others) if item.repair is not None and item.repair.steps]
-        mended += [item for item in closed if _is_left_in_repair(item, listed, now)]
+        mended += [item for item in closed if _is_left_in_repair(item, listed, self.now)]
         return frozenset(item.node for item in mended if item.node is not None)
 
-    def _closed_of_late(self) -> list[Incident]:
-        found: list[Incident] = []
-        cursor: str | None = None
-        for _ in range(_PAGES):
-            page = self.store.list_closed(limit=_PAGE, cursor=cursor)
-            found += page.incidents
-            cursor = page.cursor
-            # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
-            if cursor is None or (page.incidents and self.clock.now() - page.incidents[-1].opened_at > 2 * DAY):
-                break
-        return found
+
+def read_repair_load(store: IncidentStore, *, now: datetime) -> Maybe[RepairLoad]:
+    """Read once a look."""
+    try:
+        opened = [incident for incident, _ in store.list_open()]
+        return Known(RepairLoad(opened=opened, closed=_closed_of_late(store, now), now=now))
+    except RecoveryError as err:
+        return Unknown(str(err)[:200])
 
 
-def _is_of_its_loss(one: Incident, incident: Incident) -> bool:
-    """A run's own Incident to which the cluster's word that it has lost this node was given."""
-    is_of_a_run = one.job_id is not None and one.cluster == incident.cluster and one.fault is FaultClass.NODE_LOST
-    return is_of_a_run and any(
-        signal.kind is SignalKind.NODE_STATE and signal.node == incident.node for signal in one.signals
+def _closed_of_late(store: IncidentStore, now: datetime) -> list[Incident]:
+    found: list[Incident] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = store.list_closed(limit=_PAGE, cursor=cursor)
+        found += page.incidents
+        cursor = page.cursor
+        # Newest opened first; one opened two days ago may have repaired within the last one, an older hardly.
+        if cursor is None or (page.incidents and now - page.incidents[-1].opened_at > 2 * DAY):
+            break
+    return found
+
+
+def _lost_with(incident: Incident, listed: Maybe[NodesDoc]) -> set[str]:
+    """Other nodes that the cluster cannot reach now."""
+    nodes = listed.value.nodes if isinstance(listed, Known) else ()
+    return {node.name for node in nodes if node.name != incident.node and count_lost((node,))}
+
+
+def _told_of_a_loss(
+    runs: Iterable[Incident], incident: Incident, nodes: Collection[str | None], *, within: timedelta | None = None
+) -> tuple[str, ...]:
+    """The runs of these Incidents to which the cluster's word was given that it has lost one of the nodes, `within` so
+    long of when it lost this Incident's.
+    """
+    return tuple(
+        sorted(
+            {
+                one.job_id
+                for one in runs
+                if one.job_id is not None and one.cluster == incident.cluster and one.fault is FaultClass.NODE_LOST
+                if any(
+                    signal.kind is SignalKind.NODE_STATE
+                    and signal.node in nodes
+                    and (within is None or abs(signal.occurred_at - incident.opened_at) <= within)
+                    for signal in one.signals
+                )
+            }
+        )
     )
 
 
-def _weighs_loss(one: Incident, incident: Incident) -> bool:
+def _is_weighing(one: Incident) -> bool:
     """It has not decided yet whether the run is dead (rule `defer.confirm`)."""
-    is_weighing = one.is_open and one.phase is Phase.HOLDING and one.tracking.watch_at is not None
-    return is_weighing and not one.approvals and _is_of_its_loss(one, incident)
+    return one.phase is Phase.HOLDING and one.tracking.watch_at is not None and not one.approvals
 
 
-def _outlived_loss(one: Incident, incident: Incident) -> bool:
-    """The run has gone on by itself since the node was reported lost (rule `healed`)."""
+def _has_gone_on(one: Incident, *, since: datetime) -> bool:
+    """The run has gone on by itself (rule `healed`)."""
     is_healed = one.phase is Phase.RECOVERED and not one.resubmission.tries
-    is_of_now = one.closed_at is not None and one.closed_at >= incident.opened_at
-    return is_healed and is_of_now and _is_of_its_loss(one, incident)
+    return is_healed and one.closed_at is not None and one.closed_at >= since
 
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:

@@ -493,6 +493,23 @@ NODE_TABLE: list[Row] = [
         Notify,
     ),
     row(
+        "node.doubted",
+        asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
+        observed(
+            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, doubted_by=("llm",))))
+        ),
+        P.HOLDING,
+    ),
+    row(
+        "node.doubted_limit",
+        asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),)), phase_entered_at=NOW - timedelta(minutes=76)),
+        observed(
+            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, doubted_by=("llm",))))
+        ),
+        P.HANDED_OVER,
+        Notify,
+    ),
+    row(
         "node.cordon",
         asked(P.HOLDING, queued()),
         observed(node_view(load=Known(Load(ahead=1, last_day=9)))),
@@ -687,6 +704,22 @@ NODE_TABLE: list[Row] = [
         asked(P.REPAIRING, REBOOTING),
         observed(node_view(drained("down", "not_responding"), instance(InstanceState.PENDING))),
         P.REPAIRING,
+    ),
+    row(
+        "repair.waiting",
+        asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
+        observed(
+            node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, doubted_by=("llm",))))
+        ),
+        P.REPAIRING,
+        name="its silence is in doubt",
+    ),
+    row(
+        "repair.turn",
+        asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
+        observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0)))),
+        P.REPAIRING,
+        name="its silence is not in doubt",
     ),
     row(
         "repair.waiting",

@@ -263,6 +263,22 @@ def node_run_lives(context: RuleContext) -> Decision | None:
     )
 
 
+@rule("node.doubted", "node.doubted_limit")
+def node_doubted(context: RuleContext) -> Decision | None:
+    """Only the cluster calls it lost, and at once with it another one on which a protected run goes on, or may: the
+    network is suspected. Wait until it reaches that one again; a person after 75 minutes."""
+    load = view_of(context).load
+    if not is_down_by_the_cluster_alone(context) or not isinstance(load, Known) or not load.value.doubted_by:
+        return None
+    runs = ", ".join(load.value.doubted_by)
+    reason = f"its cluster called another node lost at once with it, still does, and {runs} goes on there, or may"
+    if context.in_phase >= context.policy.nodes.stuck_limit:
+        return context.hand_over(
+            "node.doubted_limit", f"{story_of(context)} But {reason}. {state_of_the_node(context)}"
+        )
+    return wait(context, "node.doubted", reason, phase=Phase.HOLDING)
+
+
 @rule("node.cordon")
 def node_cordon(context: RuleContext) -> Decision:
     """Its turn: drained with our reason."""
@@ -302,6 +318,7 @@ BEGIN: Final = (
     node_shadow,
     *TURN,
     node_run_lives,
+    node_doubted,
     node_cordon,
 )
 

@@ -7,10 +7,12 @@ from typing import Final
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word
 from chalicelib.domain.model.action import Done, Severity
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import (
     InstanceState,
     NodeRecovery,
     is_marked,
+    is_silent,
 )
 from chalicelib.domain.model.repair import (
     REPEAT_AFTER,
@@ -207,13 +209,14 @@ def repair_again(context: RuleContext) -> Decision | None:
 def repair_not_well(context: RuleContext) -> Decision | None:
     """It is not well `nodes.reboot_limit_s` after its reboot: [the next rung](#the-next-rung).
 
-    Where Slurm reaches hardly any node, and HyperPod says that this one runs, nothing is known.
+    Where Slurm reaches hardly any node, or its word on another that it lost at once is in doubt, and HyperPod says that
+    this one runs, nothing is known.
     """
     step = ordered_step(context)
     age = context.now - step.at
     if step.rung is not Rung.REBOOT or age < context.policy.nodes.reboot_limit:
         return None
-    if cluster_has_mass_outage(context) and is_running(context):
+    if is_running(context) and (cluster_has_mass_outage(context) or _is_silence_in_doubt(context)):
         reason = f"the reboot is {span_word(age)} ago, and HyperPod says that it runs"
         return wait(context, "repair.waiting", f"{reason}; but Slurm reaches too few nodes to say that it is not well")
     return escalate(context, f"it is not well {span_word(age)} after the reboot")
@@ -260,6 +263,12 @@ def _is_done(context: RuleContext, step: Step) -> bool:
         now_id = current_id(context)
         return now_id is not None and now_id != step.instance_id
     return step.disturbed or has_settled
+
+
+def _is_silence_in_doubt(context: RuleContext) -> bool:
+    """That Slurm does not reach it is all that speaks against it, and a run goes on where it does not reach either."""
+    facts, load = facts_of(context), view_of(context).load
+    return facts is not None and is_silent(facts) and isinstance(load, Known) and bool(load.value.doubted_by)
 
 
 def _shows_nothing(context: RuleContext, step: Step) -> bool:
