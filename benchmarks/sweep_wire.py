@@ -1,26 +1,16 @@
-"""AWS clients of the shape that the sweep's adapters call, answered from memory, for fleets too large for moto.
-
-Every request and answer can be held against botocore's own models (`validate`), as localcloud does.
-"""
+"""What AWS answers the sweep, from memory, for fleets too large for moto."""
 
 from __future__ import annotations
 
 import io
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
-
-from botocore.hooks import HierarchicalEmitter
 
 from chalicelib.aws.dynamodb.jobs import job_item
 from chalicelib.domain.model.job import Job, WatchPlan
-from localcloud.aws.answers import AwsError
-from localcloud.aws.shapes import check_answer, request_problems
 from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -29,42 +19,25 @@ _PAGE = 100
 
 @dataclass
 class Wire:
-    """A fleet in memory behind boto3-shaped clients. `spent_s`: CPU seconds inside AWS's part of the game."""
+    """A fleet in memory. One request is answered at a time (benchmarks/sweep_clients.py)."""
 
     jobs: list[Job]
-    validate: bool = False
     calls: Counter[str] = field(default_factory=Counter)
     metrics: int = 0
     read_units: float = 0.0
-    spent_s: float = 0.0
     mark: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         self._items = {job.job_id: job_item(job) for job in self.jobs}
         self._ids = sorted(self._items)
-        self._guard = threading.Lock()
         recent = [NOW - timedelta(minutes=back) for back in range(1, 181)]
         self._recent = recent[::-1]
         # Losses that fall slowly and jitter a little; the same for all, which is as good as any for counting.
         self._losses = [2.0 + 0.3 / (1 + n / 40) + 0.01 * (n * 7 % 5) for n in range(180)]
 
-    def client(self, service: str) -> Client:
-        return Client(self, service)
-
     def answer(self, service: str, operation: str, request: dict[str, Any]) -> Any:
-        with self._guard:  # the sweep reads side by side
-            return self._answer(service, operation, request)
-
-    def _answer(self, service: str, operation: str, request: dict[str, Any]) -> Any:
-        began = time.thread_time()
         self.calls[f"{service}.{operation}"] += 1
-        if self.validate and (problems := request_problems(service, operation, request)):
-            raise AwsError("ValidationException", f"{operation}: {problems}")
-        answer = _ANSWERS[operation](self, request)
-        if self.validate:
-            check_answer(service, operation, {k: v for k, v in answer.items() if k != "Body"})  # a stream
-        self.spent_s += time.thread_time() - began
-        return answer
+        return _ANSWERS[operation](self, request)
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 
@@ -180,27 +153,6 @@ _ANSWERS: Mapping[str, Callable[[Wire, dict[str, Any]], Any]] = {
     "DescribeAlarms": Wire.describe_alarms,
     "DeleteAlarms": Wire.delete_alarms,
 }
-_SNAKE = {  # botocore's method names
-    method.__name__: operation for operation, method in _ANSWERS.items()
-}
-
-
-class Client:
-    """A boto3 client as far as the adapters see it."""
-
-    def __init__(self, wire: Wire, service: str) -> None:
-        self._wire = wire
-        self._service = service
-        self.meta = SimpleNamespace(events=HierarchicalEmitter())  # nothing is ever sent, so no hook is ever called
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        operation = _SNAKE[name]
-
-        def method(**request: Any) -> Any:
-            return self._wire.answer(self._service, operation, request)
-
-        method.__name__ = name
-        return method
 
 
 def fleet_of(count: int, watch: WatchPlan) -> list[Job]:

@@ -20,11 +20,12 @@ PREPARED = ("recover", "sweep", "app", "training_job_event", "notice_event", "de
 class CloudSession:
     """What bootstrap asks of a boto3 Session, answered with the cloud's own clients."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, caller: str = SERVICE) -> None:
         self._cloud = cloud
+        self._caller = caller
 
     def client(self, name: str, config: object = None) -> Any:  # noqa: ARG002  the cloud sets its own timeouts
-        return self._cloud.client(name, caller=SERVICE)
+        return self._cloud.client(name, caller=self._caller)
 
 
 def deploy_rekindle(

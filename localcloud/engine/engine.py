@@ -259,19 +259,6 @@ class DurableEngine:
         except ResourceNotFoundException as err:
             raise CallbackClosed(callback_id) from err
 
-    def fail(self, callback_id: str, error: ErrorObject | None) -> None:
-        """Fail a callback. Raises: NoSuchExecution, CallbackClosed."""
-        self._require_open(callback_id)
-        try:
-            self._executor.send_callback_failure(callback_id, error)
-        except ResourceNotFoundException as err:
-            raise CallbackClosed(callback_id) from err
-
-    def heartbeat(self, callback_id: str) -> None:
-        """Keep a callback alive. Raises: NoSuchExecution, CallbackClosed."""
-        self._require_open(callback_id)
-        self._executor.send_callback_heartbeat(callback_id)
-
     def _require_open(self, callback_id: str) -> None:
         try:
             execution = self.load(CallbackToken.from_str(callback_id).execution_arn)

@@ -29,10 +29,7 @@ OPERATIONS = (
     "Invoke",
     "GetFunctionConfiguration",
     "SendDurableExecutionCallbackSuccess",
-    "SendDurableExecutionCallbackFailure",
-    "SendDurableExecutionCallbackHeartbeat",
     "ListDurableExecutionsByFunction",
-    "GetDurableExecution",
     "GetDurableExecutionHistory",
     "StopDurableExecution",
 )
@@ -212,15 +209,6 @@ class LambdaApi:
         self._engine.succeed(request["CallbackId"], request.get("Result") or b"")
         return {}
 
-    def _SendDurableExecutionCallbackFailure(self, request: dict[str, Any]) -> dict[str, Any]:
-        error = request.get("Error")
-        self._engine.fail(request["CallbackId"], ErrorObject.from_dict(error) if error else None)
-        return {}
-
-    def _SendDurableExecutionCallbackHeartbeat(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._engine.heartbeat(request["CallbackId"])
-        return {}
-
     def _ListDurableExecutionsByFunction(self, request: dict[str, Any]) -> dict[str, Any]:
         name, _ = split_name(request["FunctionName"], request.get("Qualifier"))
         found = [
@@ -235,17 +223,6 @@ class LambdaApi:
         end = start + int(request.get("MaxItems") or 100)
         answer: dict[str, Any] = {"DurableExecutions": [self._summary(e) for e in found[start:end]]}
         return answer | ({"NextMarker": str(end)} if end < len(found) else {})
-
-    def _GetDurableExecution(self, request: dict[str, Any]) -> dict[str, Any]:
-        execution = self._engine.load(request["DurableExecutionArn"])
-        answer = self._summary(execution) | {"Version": "1"}
-        if execution.start_input.input is not None:
-            answer["InputPayload"] = execution.start_input.input
-        if execution.result is not None and execution.result.result is not None:
-            answer["Result"] = execution.result.result
-        if execution.result is not None and execution.result.error is not None:
-            answer["Error"] = execution.result.error.to_dict()
-        return answer
 
     def _GetDurableExecutionHistory(self, request: dict[str, Any]) -> dict[str, Any]:
         history = self._engine.history(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -45,9 +44,7 @@ class HyperPodLab:
         name: str,
         workers: int,
         node_recovery: str = "None",
-        timings: Timings = BRISK,
         timers: Timers | None = None,
-        extra_conf: Sequence[str] = (),
         with_auto_resume: bool = False,
         with_backup: bool = False,
     ) -> None:
@@ -55,13 +52,12 @@ class HyperPodLab:
         self.cloud = cloud
         self._lock = threading.Lock()
         self._is_open = True
-        cloud.clusters.timings = timings
+        cloud.clusters.timings = BRISK
         self._create(workers, node_recovery)
         self.lab = SlurmLab(
             nodes=[_node_name(worker.ip) for worker in self._workers()],
             name=name,
             timers=timers,
-            extra_conf=extra_conf,
             with_auto_resume=with_auto_resume,
             with_backup=with_backup,
         )
@@ -118,27 +114,9 @@ class HyperPodLab:
 
     def write_resource_config(self) -> None:
         """As HyperPod keeps it on the controller: whole at any moment."""
-        cluster = self.cloud.clusters.clusters[self.name]
-        groups: dict[str, list[dict[str, str]]] = {}
-        for number, node in enumerate(list(cluster.nodes.values()), start=1):
-            groups.setdefault(node.group, []).append(
-                {
-                    "InstanceName": f"{node.group}-{number}",
-                    "AgentIpAddress": f"172.16.0.{number}",
-                    "CustomerIpAddress": node.ip,
-                    "InstanceId": node.instance_id,
-                }
-            )
-        config = {
-            "ClusterConfig": {"ClusterArn": cluster.arn, "ClusterName": cluster.name},
-            "InstanceGroups": [
-                {"Name": name, "InstanceType": cluster.groups[name].instance_type, "Instances": instances}
-                for name, instances in groups.items()
-            ],
-        }
         place = self.lab.folder / "etc/resource_config.json"
         beside = place.with_suffix(".new")
-        beside.write_text(json.dumps(config))
+        beside.write_text(json.dumps(self.cloud.clusters.resource_config(self.name)))
         beside.replace(place)
 
     def _create(self, workers: int, node_recovery: str) -> None:

@@ -18,8 +18,10 @@ from chalicelib.platforms.training_job.tags import TAG_POLICY
 from chalicelib.ports.sweep import SweepMark
 from chalicelib.services.sweep.figures import SweepFigures
 from localcloud.aws.sagemaker import Phase
+from localcloud.aws.wire import PLATFORM
 from localcloud.cloud import STACK, Cloud
 from localcloud.memory_ports import RememberedExecutions
+from localcloud.stack import CloudSession
 from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
 
 STEP = ("Rekindle/Training", "Step", "JobId")
@@ -144,21 +146,11 @@ class Fleet:
         return swept, Counter(self.cloud.wire.calls)
 
 
-class _Session:
-    """What bootstrap asks of a boto3 Session, answered with the cloud's own clients."""
-
-    def __init__(self, cloud: Cloud) -> None:
-        self._cloud = cloud
-
-    def client(self, name: str, config: object = None) -> Any:  # noqa: ARG002  boto3's own name
-        return self._cloud.client(name)
-
-
 @contextmanager
 def fleet() -> Iterator[Fleet]:
     """No function is deployed and no event arrives: the sweep is alone, and what it starts is only written down."""
     with Cloud() as cloud:
-        service = build(cloud.environ(), clock=cloud.clock, session=_Session(cloud))
+        service = build(cloud.environ(), clock=cloud.clock, session=CloudSession(cloud, PLATFORM))
         service.executions = RememberedExecutions()  # type: ignore[assignment]  # the port's fake, in place of Lambda's
         cloud.training.backend = None  # states change when the test says so
         yield Fleet(cloud=cloud, service=service)

@@ -273,7 +273,17 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
     saved = member(incident, "halt", "ask", "step")
     if _is_number(saved):
         yield Mark(kind=MarkKind.SAVE, low=float(saved), label=f"saved at {saved}")
-    reached = target
+    yield from _ways_back(incident, step_at, target)
+    for low, high in _pairs(member(incident, "loss", "skips")):
+        yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
+    stretches = member(incident, "loss", "stretches")
+    for stretch in stretches if isinstance(stretches, list) else []:
+        if isinstance(stretch, list) and len(stretch) == 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
+            yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
+
+
+def _ways_back(incident: Mapping[str, Any], step_at: Sequence[Point], reached: float | None) -> Iterator[Mark]:
+    """Where each new attempt resumed; `reached`: how far the first one came."""
     for attempt in objects(incident, "resubmission", "tries"):
         resumed = _step(attempt, "resume_step")
         if resumed is None:
@@ -288,12 +298,6 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
         else:
             yield Mark(kind=MarkKind.RESUME, low=resumed, label=f"resumed at {resumed:.0f}")
         reached = _step(attempt, "last_step") or reached
-    for low, high in _pairs(member(incident, "loss", "skips")):
-        yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
-    stretches = member(incident, "loss", "stretches")
-    for stretch in stretches if isinstance(stretches, list) else []:
-        if isinstance(stretch, list) and len(stretch) == 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
-            yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
 
 
 def _marks_of_job(job: Mapping[str, Any], seen: Collection[int]) -> Iterator[Mark]:

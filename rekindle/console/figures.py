@@ -152,13 +152,7 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
     headed: dict[str, list[Fact]] = {}
     under: list[Fact] = []
     for name, value in body.items():
-        if name in without or name in ("text", "assumptions", "prices", "spared_assumes") or _parts(str(name), value):
-            continue
-        if isinstance(value, Mapping) and ("counted" in value or not value):
-            continue
-        if value in ("", []):  # nothing is told under this name
-            continue
-        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+        if name in without or _is_shown_elsewhere(str(name), value):
             continue
         if isinstance(value, Mapping) and not _is_figure(value):
             if depth < MAX_DEPTH:
@@ -172,6 +166,15 @@ def facts(body: Any, *, without: Collection[str] = (), depth: int = 0) -> tuple[
         else:
             headed.setdefault(heading, []).append(fact)
     return (*found, *(Fact(name=name, inner=tuple(rows)) for name, rows in headed.items()), *under)
+
+
+def _is_shown_elsewhere(name: str, value: Any) -> bool:
+    """The other functions here take it out, or nothing is told under this name."""
+    if name in ("text", "assumptions", "prices", "spared_assumes") or _parts(name, value):
+        return True
+    if isinstance(value, Mapping):
+        return "counted" in value or not value
+    return value in ("", []) or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value))
 
 
 def unknown_figures(rows: Collection[Fact]) -> tuple[tuple[str, str], ...]:

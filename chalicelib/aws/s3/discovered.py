@@ -81,24 +81,11 @@ class S3Discovery:
         judged: list[Found] = []
         times: dict[str, datetime] = {}
         for candidate in _worth_a_listing(candidates, near):
-            files = self._files(candidate)
-            folder, slash, _ = candidate.place.path.rpartition("/")
-            base = folder + slash
-            sizes = {key[len(base) :]: item.bytes for key, item in files.items()}
-            for found in discover(sizes, self._reader(candidate.place, base)):
-                if found.step is None or found.step in skip_steps or found.format is Format.UNKNOWN:
-                    continue  # nothing that a resume point could be: of no known step or layout
-                own = {_below(place, base + path): files[base + path] for path in found.files}
-                archived = texts(verdict(Evidence(classes={path: item.storage for path, item in own.items()})))
-                times |= {path: item.modified_at for path, item in own.items()}
-                judged.append(
-                    replace(
-                        found,
-                        root=_below(place, base + found.root),
-                        files={path: item.bytes for path, item in own.items()},
-                        problems=(*found.problems, *archived),
-                    )
-                )
+            for found, modified in self._judged(candidate, place):
+                if found.step in skip_steps:
+                    continue
+                judged.append(found)
+                times |= modified
         whole = of_one_run(
             joined_ranks([found for found in judged if found.files]),
             [_below(place, Place.parse(root).path) for root in like],
@@ -169,6 +156,27 @@ class S3Discovery:
             )
 
     # ---- one candidate ---------------------------------------------------------------------------------------------
+
+    def _judged(self, candidate: _Candidate, place: Place) -> Iterator[tuple[Found, dict[str, datetime]]]:
+        """The checkpoints in it as seen from `place`, each with the times of its files. One of no known step or layout
+        is left out: it could be no resume point.
+        """
+        files = self._files(candidate)
+        folder, slash, _ = candidate.place.path.rpartition("/")
+        base = folder + slash
+        sizes = {key[len(base) :]: item.bytes for key, item in files.items()}
+        for found in discover(sizes, self._reader(candidate.place, base)):
+            if found.step is None or found.format is Format.UNKNOWN:
+                continue
+            own = {_below(place, base + path): files[base + path] for path in found.files}
+            archived = texts(verdict(Evidence(classes={path: item.storage for path, item in own.items()})))
+            seen = replace(
+                found,
+                root=_below(place, base + found.root),
+                files={path: item.bytes for path, item in own.items()},
+                problems=(*found.problems, *archived),
+            )
+            yield seen, {path: item.modified_at for path, item in own.items()}
 
     def _files(self, candidate: _Candidate) -> dict[str, Listed]:
         """By key."""

@@ -59,11 +59,16 @@ def follow(incident: Incident, signals: list[Signal], view: AttemptView | None, 
     if episode is None:
         return incident if incident.loss.episode is None else incident.changed(episode=None)
     if episode.healed_step is None:
-        episode = _learned(episode, reported, view)
-        episode = dataclasses.replace(episode, healed_step=_healed_at(episode, signals, view))
-        is_unseen = episode.healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
-        episode = dataclasses.replace(episode, unseen_since=(episode.unseen_since or now) if is_unseen else None)
+        episode = _followed(_learned(episode, reported, view), signals, view, now)
     return incident if episode == incident.loss.episode else incident.changed(episode=episode)
+
+
+def _followed(episode: LossEpisode, signals: list[Signal], view: AttemptView | None, now: datetime) -> LossEpisode:
+    """Whether it has ended, and since when nothing tells."""
+    healed_step = _healed_at(episode, signals, view)
+    is_unseen = healed_step is None and (view is None or view.loss_health not in (*_BAD, _WATCH))
+    unseen_since = (episode.unseen_since or now) if is_unseen else None
+    return dataclasses.replace(episode, healed_step=healed_step, unseen_since=unseen_since)
 
 
 def _over_between(episode: LossEpisode | None, signals: list[Signal], view: AttemptView | None) -> int | None:

@@ -280,27 +280,33 @@ def next_rung(repair: NodeRepair, findings: tuple[Finding, ...], *, now: datetim
     """The next rung and why; None: a person, or nothing at all."""
     if repair.waiting_order is not None:
         return repair.waiting_order.rung, repair.waiting_order.text
-    step, lead = repair.step, leading_finding(findings)
-    if step is not None:
-        if repair.order is not None and (lead is None or first_rung(lead.kind) is None):
-            return None, "what was ordered is done, and nothing that was found asks for more"
-        if step.rung is Rung.REBOOT:
-            was = "no reboot was possible" if step.state is StepState.REFUSED else "it was rebooted"
-            return Rung.REPLACE, f"{was} in this Incident"
-        return None, "it was replaced in this Incident"
-    if lead is None or first_rung(lead.kind) is None:
+    lead = leading_finding(findings)
+    first = first_rung(lead.kind) if lead is not None else None
+    if repair.step is not None:
+        return _rung_after(repair.step, is_done=repair.order is not None and first is None)
+    if lead is None or first is None:
         return None, "nothing that was found asks for a repair"
     recent = [earlier for earlier in repair.past if now - earlier.at < HISTORY]
     if len(recent) >= PATTERN:
         return None, f"it was repaired {len(recent)} times in {HISTORY.days} days: a pattern that repairs do not cure"
+    if first is not Rung.REBOOT:
+        return first, lead.text
     suspect = next((finding for finding in findings if finding.kind is FindingKind.SUSPECT_HARDWARE), None)
-    if first_rung(lead.kind) is Rung.REBOOT and suspect is not None:
+    if suspect is not None:
         return Rung.REPLACE, suspect.text
-    if first_rung(lead.kind) is Rung.REBOOT and any(
-        step.rung == Rung.REBOOT and step.instance_id in (None, repair.instance_id) for step in recent
-    ):
+    if any(step.rung == Rung.REBOOT and step.instance_id in (None, repair.instance_id) for step in recent):
         return Rung.REPLACE, "it was rebooted for a fault in the last days, and has one again"
-    return first_rung(lead.kind), lead.text
+    return first, lead.text
+
+
+def _rung_after(step: Step, *, is_done: bool) -> tuple[Rung | None, str]:
+    """The rung after a step of this Incident. `is_done`: a person ordered that step, and no finding asks for one."""
+    if is_done:
+        return None, "what was ordered is done, and nothing that was found asks for more"
+    if step.rung is not Rung.REBOOT:
+        return None, "it was replaced in this Incident"
+    was = "no reboot was possible" if step.state is StepState.REFUSED else "it was rebooted"
+    return Rung.REPLACE, f"{was} in this Incident"
 
 
 def is_allowed(rung: Rung, allowed: Allowed) -> bool:

@@ -12,9 +12,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
 from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, OF_ONE_ATTEMPT, parse_attempt
 from rekindle.protocol.cluster.orders import Order
-from rekindle.protocol.mailbox import (
-    ENV_JOB_ID,
-)
+from rekindle.protocol.mailbox import ENV_JOB_ID
 from rekindle.protocol.wire import MailboxError
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable
@@ -128,19 +126,13 @@ def build_spec(
     cannot = _never_the_same(job, detail, environment)
     if script is None:
         return CapturedSpec(spec=None, cannot=(*cannot, NO_SCRIPT), facts=None, is_final=False)
-    own = of_script(script)
+    own, kept, whole = of_script(script), environment.kept or {}, environment.all or {}
     words = (job.command.partition(" ")[0], *(arguments or ())) if job.command not in ("", "(null)") else ()
     given = of_line(line, words) if line is not None else None
-    lost = options_lost(given or {}, own, environment.all or {})
-    missing = (
-        (environment.kept is None, NO_ENVIRONMENT),
-        (arguments is None, NO_ARGUMENTS),
-        ("priority" in own or "priority" in (given or {}), HAS_PRIORITY),
-        (bool(lost), f"{LOST}{', '.join(lost)}"[:300]),
-        (reads_its_place(script), READS_ITS_PLACE),
-    )
-    cannot += [why for is_missing, why in missing if is_missing]
-    options = _options(job, detail, environment.kept or {}, own=own, line=given)
+    cannot += [NO_ENVIRONMENT] if environment.kept is None else []
+    cannot += [NO_ARGUMENTS] if arguments is None else []
+    cannot += _not_given_again(script, own, given or {}, whole)
+    options = _options(job, detail, kept, own=own, line=given)
     left_out = tuple(name for name in environment.left_out if len(name) <= 2000)
     spec = JobSpec(
         script=script,
@@ -149,15 +141,13 @@ def build_spec(
         script_path=words[0] if words else "",
         user=job.user,
         options=options,
-        environment={
-            name: given for name, given in for_submission(environment.kept or {}).items() if name not in STALE
-        },
+        environment={name: value for name, value in for_submission(kept).items() if name not in STALE},
         left_out=left_out,
         dependency=plain_dependency(job.dependency),
         shown=shown_of(job, detail, environment.all, version, hashes)
-        | {f"{LEFT_OUT}{name}": hashes.of(name, (environment.all or {})[name]) for name in left_out}
+        | {f"{LEFT_OUT}{name}": hashes.of(name, whole[name]) for name in left_out}
         | {"Partition": options.get("partition") or ""}
-        | _asked_name(job, own, given, environment.all or {}),
+        | _asked_name(job, own, given, whole),
     )
     facts = read_script(script, environment.kept)
     try:
@@ -219,6 +209,16 @@ def _never_the_same(job: Job, detail: Mapping[str, str], environment: Captured) 
     return found
 
 
+def _not_given_again(
+    script: str, own: Mapping[str, str | None], line: Mapping[str, str | None], environment: Mapping[str, str]
+) -> list[str]:
+    """What no copy could be given again, by the script and the line of the submission."""
+    lost = options_lost(line, own, environment)
+    found = [HAS_PRIORITY] if "priority" in {*own, *line} else []
+    found += [f"{LOST}{', '.join(lost)}"[:300]] if lost else []
+    return found + ([READS_ITS_PLACE] if reads_its_place(script) else [])
+
+
 def without_hosts(written: str, names: Collection[str]) -> str:
     """A list of hosts without those; as it was written where none of them is in it, or it cannot be read."""
     try:
@@ -270,17 +270,20 @@ def sbatch_arguments(spec: JobSpec, order: Order, script: str, names: tuple[str,
     own = of_script(spec.script)
     if exclude or "exclude" in own:  # an empty one takes back the script's
         args.append(f"--exclude={','.join(exclude)}")
-    exported = spec.options.get("export") or "ALL"
-    if exported == "NONE":
-        exported = ",".join(names)
-    elif exported != "ALL":
-        exported = ",".join(dict.fromkeys([*exported.split(","), *names]))
-    args += [f"--export={exported or 'NONE'}", "--open-mode=append", "--propagate=NONE"]
+    args += [f"--export={_exported(spec, names)}", "--open-mode=append", "--propagate=NONE"]
     if spec.workdir:
         args.append(f"--chdir={spec.workdir}")
     if spec.dependency or "dependency" in own:  # what the original has waited for is over
         args.append(f"--dependency={spec.dependency}")
     return ["sbatch", "--parsable", "--hold", *args, f"--comment={comment_of(spec, order)}", script, *spec.arguments]
+
+
+def _exported(spec: JobSpec, names: tuple[str, ...]) -> str:
+    asked = spec.options.get("export") or "ALL"
+    if asked == "ALL":
+        return asked
+    own = [] if asked == "NONE" else asked.split(",")
+    return ",".join(dict.fromkeys([*own, *names])) or "NONE"
 
 
 def _sbatch(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[str, str], *more: str) -> str:
