@@ -2,7 +2,7 @@
 
 Per kind (`benchmarks.healthy_kinds`, among them a real DQN): acts and watches per 100,000 steps over seeded runs of two
 lengths, and the rules that acted. `python -m benchmarks.healthy --reported` adds what a script can tell: planned
-changes, learning rates and the kind of loss. `--quick` measures a tenth, `--only TEXT` the kinds whose name holds it.
+changes, learning rates and the kind of loss; `--only TEXT` measures the kinds whose name holds it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Count:
     acts: int = 0
     watches: int = 0
     rules: Counter[str] = field(default_factory=Counter)
-    places: list[str] = field(default_factory=list)
 
     def per_100k(self, number: int) -> float:
         return number / self.steps * 100_000 if self.steps else 0.0
@@ -73,7 +72,6 @@ def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_reported: 
                 if verdict.severity is Severity.ACT:
                     count.acts += 1
                     count.rules[f"{verdict.kind}: {verdict.rule}"] += 1
-                    count.places.append(f"run {number} row {row} {verdict.rule}")
                 else:
                     count.watches += 1
         count.steps += len(run.losses) * run.every
@@ -82,34 +80,23 @@ def measure(name: str, lengths: tuple[int, ...], *, seed: int = 0, is_reported: 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--reported", action="store_true")
     parser.add_argument("--only", default="")
-    parser.add_argument("--places", action="store_true")
-    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments if arguments is not None else [])
     if not any(options.only in name for name in KINDS):
         parser.error(f"--only: no kind holds {options.only!r}: {', '.join(KINDS)}")
-    lengths = (20_000,) * 20 if options.quick else LENGTHS
     print(f"{'acts and watches per 100,000 steps':36} {'steps':>9} {'acts':>7} {'watches':>8}  rules that acted")
     total = over = 0
     for name in KINDS:
         if options.only not in name:
             continue
-        count = measure(
-            name,
-            SHORT.get(name, lengths)[:: 10 if options.quick else 1],
-            seed=options.seed,
-            is_reported=options.reported,
-        )
+        count = measure(name, SHORT.get(name, LENGTHS), is_reported=options.reported)
         rate = count.per_100k(count.acts)
         total += count.acts
         over += rate > GOAL
         rules = ", ".join(f"{rule} {times}" for rule, times in count.rules.most_common(4))
         mark = "!" if rate > GOAL else " "
         print(f"{name:36} {count.steps:9,} {rate:6.1f}{mark} {count.per_100k(count.watches):8.1f}  {rules}", flush=True)
-        if options.places:
-            print("\n".join(f"    {place}" for place in count.places[:20]))
     print(f"{total} acts; {over} kinds above the goal of {GOAL:g}")
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rekindle.protocol.wire import is_text
 from rekindle.slurm_agent.reading.jobs import Job
 
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
@@ -105,7 +106,7 @@ def environment_of(state_location: str, job: int) -> Captured:
     if raw is None:
         return Captured(kept=None)
     whole = parse_environment(raw)
-    kept = {name: given for name, given in whole.items() if not is_secret(name) and _is_text(given)}
+    kept = {name: given for name, given in whole.items() if not is_secret(name) and is_text(given)}
     left_out = tuple(sorted(name for name in whole if name not in kept))
     return Captured(kept=kept, left_out=left_out, all=whole)
 
@@ -158,15 +159,6 @@ def script_of(state_location: str, job: int) -> str | None:
         return None
     found = raw.rstrip(b"\0").decode("utf-8", "replace").replace("\0", "\ufffd")
     return found if found.startswith("#!") else None
-
-
-def _is_text(given: str) -> bool:
-    """JSON and S3 carry no surrogates: a value that is no UTF-8 is left out, and reported."""
-    try:
-        given.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def for_submission(environment: Mapping[str, str]) -> dict[str, str]:
