@@ -74,7 +74,6 @@ from rekindle.protocol.signals import EventType
 
 if TYPE_CHECKING:  # what not every process needs is imported where it is made
     from rekindle.monitor.link import ServiceLink
-    from rekindle.monitor.liveness.ras import Ras
     from rekindle.monitor.liveness.run_phases import RunPhases
     from rekindle.monitor.saving.leading import Leader
     from rekindle.monitor.saving.negotiation import Negotiation
@@ -108,14 +107,14 @@ class LiveMonitor(Monitor):
         upload: Upload | None,
         bus: str | None,
         sends_metrics: bool,
-        loss_kind: LossKind = LossKind.AUTO,
-        on_event: Callable[[str, dict[str, Any]], object] | None = None,
+        loss_kind: LossKind,
+        on_event: Callable[[str, dict[str, Any]], object] | None,
     ) -> None:
         super().__init__(resume, local_path(resume.uri, upload))
         self._run, self._hold = run, hold
         self.identity, self._clock, self._trouble = run.identity, run.clock, run.trouble
         self._state = run.state
-        self._has_save, self._saves_alone = save is not None, saves_alone
+        self._saves_alone = saves_alone
         self._ending_thread: int | None = None
         self._has_ended = Latch()
         self._is_abandoned = False
@@ -166,7 +165,6 @@ class LiveMonitor(Monitor):
             on_stall=self._heartbeat_soon,
             busy=self._busy,
             recorder=self._recorder,
-            ras=self._ras() if run.identity.world_size > 1 else None,
         )
         self._watcher = Worker("watch", self._watchdog.turn, run.trouble)
         self._workers = [self._watcher, *self._outbox.workers]
@@ -221,10 +219,12 @@ class LiveMonitor(Monitor):
         self._workers += self._link.workers
 
     def _negotiate(self, exchange: Callable[[], Exchange | None]) -> Negotiation:
+        from rekindle.monitor.liveness.ras import Ras
         from rekindle.monitor.liveness.run_phases import RunPhases
         from rekindle.monitor.saving.negotiation import Negotiation
 
         run, agreement = self._run, self._agreement
+        self._watchdog.ras = Ras(run.identity.rank, run.identity.world_size, run.trouble)
         self._phases = RunPhases(rank=run.identity.rank, own=self._own_phase, is_quiet=self._is_quiet, clock=run.clock)
         negotiation = Negotiation(
             run,
@@ -239,11 +239,6 @@ class LiveMonitor(Monitor):
         )
         self._workers.append(negotiation.worker)
         return negotiation
-
-    def _ras(self) -> Ras:
-        from rekindle.monitor.liveness.ras import Ras
-
-        return Ras(self.identity.rank, self.identity.world_size, self._trouble)
 
     def _leader(self) -> Leader:
         from rekindle.monitor.saving.leading import Hooks, Leader
@@ -288,7 +283,7 @@ class LiveMonitor(Monitor):
 
     @property
     def signals_taken(self) -> frozenset[int]:
-        return self._stopping.taken
+        return self._stopping.signals.numbers
 
     def follow(self, before: lifetime.ClosableMonitor) -> None:
         if isinstance(before, LiveMonitor):
@@ -420,9 +415,10 @@ class LiveMonitor(Monitor):
     def _wish(self) -> RankRequest:
         if self._requests.superseded_by is not None:
             return RankRequest.NOTHING if self._stopping.should_stop else RankRequest.STOP
-        if self._stopping.wants_stop and not self._stopping.should_stop:
+        asked = self._stopping.signals
+        if asked.wants_stop and not self._stopping.should_stop:
             return RankRequest.SAVE_AND_STOP
-        return RankRequest.SAVE if self._requests.has_wish or self._stopping.wants_save else RankRequest.NOTHING
+        return RankRequest.SAVE if self._requests.has_wish or asked.wants_save else RankRequest.NOTHING
 
     @guarded("saved", asleep=None)
     def saved(
@@ -603,7 +599,7 @@ class LiveMonitor(Monitor):
     def _can_save(self) -> bool:
         """Whether an emergency save is possible at all, with this rank."""
         agrees = not self._agreement.lost or self.identity.world_size == 1 or self._saves_alone
-        return self._has_save and agrees and self._saver.refuses is None and not self.superseded
+        return agrees and not self._saver.objection() and not self.superseded
 
     def _tell_stacks(self) -> None:
         if self._reporter is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from rekindle.monitor.base.settings import (
     ENV_METRICS,
     ENV_SWITCH,
     Config,
+    attempt_number,
     host_from_env,
     rank_from_env,
     unknown_variables,
@@ -29,7 +29,7 @@ from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.bounded import BoundedClients, Budget, load_boto3
 from rekindle.monitor.mail.boxes import Box, BoxAround, open_box
 from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
-from rekindle.monitor.mail.holding import Claimant, Hold
+from rekindle.monitor.mail.holding import Hold, claim_of
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
 from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
@@ -38,7 +38,6 @@ from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.signals import numbers_of
 from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
     ENV_BUS,
     ENV_CHECKPOINT_DIR,
@@ -60,36 +59,20 @@ SLURM_SIGNALS = ("USR1",)  # taken there where the script has no handler: `scanc
 def start_in(
     env: Mapping[str, str],
     *,
-    save: SaveFunction | None = None,
-    mailbox: str | Box | None = None,
-    job_id: str | None = None,
-    attempt: str | None = None,
     ranks: Ranks | None = None,
-    signals: Sequence[str] | None = None,
-    loss_kind: str = LossKind.AUTO,
-    on_event: Callable[[str, dict[str, Any]], object] | None = None,
     required: bool = False,
     config: Config | None = None,
     clock: Clock | None = None,
+    **given: Any,
 ) -> Monitor:
-    """See `rekindle.monitor.start`. env: the launcher's; config: instead of what it sets; attempt: this attempt's name.
+    """See `rekindle.monitor.start`. env: the launcher's; config: instead of what it sets; given: fields of `_Launch`.
 
     Raises: NotWatched where `required` and the monitor would be silent; otherwise nothing.
     """
     if ranks is not None and not isinstance(ranks, Ranks):
         logger.warning("Rekindle's monitor takes no %s for ranks=; it goes by the launcher's", type(ranks).__name__)
         ranks = None
-    launch = _Launch(
-        env=env,
-        mailbox=mailbox,
-        job_id=job_id,
-        attempt=attempt,
-        ranks=ranks or Ranks(),
-        save=save,
-        signals=signals,
-        loss_kind=loss_kind,
-        on_event=on_event,
-    )
+    launch = _Launch(env=env, ranks=ranks or Ranks(), **given)
     resume: ResumePlan | None = None
     try:
         config = _config(env) if config is None else config
@@ -124,17 +107,17 @@ def start_in(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Launch:
-    """What a start was given, by its arguments and by its environment."""
+    """What a start was given, by its arguments and by its environment. attempt: this attempt's name."""
 
     env: Mapping[str, str]
-    mailbox: str | Box | None
-    job_id: str | None
-    attempt: str | None
     ranks: Ranks
-    save: SaveFunction | None
-    signals: Sequence[str] | None
-    loss_kind: str
-    on_event: Callable[[str, dict[str, Any]], object] | None
+    save: SaveFunction | None = None
+    mailbox: str | Box | None = None
+    job_id: str | None = None
+    attempt: str | None = None
+    signals: Sequence[str] | None = None
+    loss_kind: str = LossKind.AUTO
+    on_event: Callable[[str, dict[str, Any]], object] | None = None
 
     @property
     def place(self) -> str | Box | None:
@@ -152,8 +135,7 @@ class _Launch:
     @property
     def number(self) -> int:
         """Of the attempt."""
-        text = self.env.get(ENV_ATTEMPT, "")
-        return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else 1
+        return attempt_number(self.env)
 
     @property
     def name(self) -> str:
@@ -205,10 +187,8 @@ class _Launch:
     def hold(self, poll_s: float) -> Hold:
         """What this process has yet to claim; nothing where it has no mailbox, or would be silent."""
         if not self.place or self.job is None or self.why_silent:
-            return Hold(None, rank=self.rank)
-        host = host_from_env(self.env)
-        claimant = Claimant.of(self.env, job_id=self.job, attempt=self.name, rank=self.rank, host=host)
-        return Hold(claimant, rank=self.rank, poll_s=poll_s)
+            return Hold(None)
+        return Hold(claim_of(self.env, job_id=self.job, attempt=self.name, rank=self.rank), poll_s=poll_s)
 
     def box(self, budget: Budget) -> Box | None:
         """The mailbox as a start reads it. Raises: MailboxError for what is no mailbox's place."""

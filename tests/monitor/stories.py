@@ -174,7 +174,7 @@ class Rank:
             hooks=Hooks(
                 objection=lambda: "",
                 refused=lambda why: None,
-                completed=lambda plan, why: story.completed.append((plan.number, why)),
+                completed=lambda plan, why, _told: story.completed.append((plan.number, why)),
                 resumed_apart=lambda why: None,
             ),
             step_s=lambda: story.claimed_step_s,

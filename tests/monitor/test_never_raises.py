@@ -7,6 +7,7 @@ import logging
 import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -288,8 +289,8 @@ def test_no_error_ends_a_worker_thread(error: type[BaseException]) -> None:
     worker.start()
     worker.wake()
     assert again.wait(PATIENCE_S)
-    worker.stop()
-    assert worker.join(PATIENCE_S)
+    worker.end(time.monotonic() + PATIENCE_S)
+    assert not worker._thread.is_alive()
     assert trouble.snapshot() == {"inner_error.test": 1}
 
 

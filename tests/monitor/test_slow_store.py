@@ -118,7 +118,7 @@ def test_a_finish_with_an_emergency_that_cannot_be_sealed_ends_too_and_says_so(
 ) -> None:
     monitor = start_monitor(mailbox=silent, config=QUICK, env=ENV, save=lambda step, kind: saved(tmp_path, step))
     monitor.step(1, loss=1.0)
-    monitor._stopping._signals.wants_save = True  # type: ignore[attr-defined]  # what the handler of SIGUSR1 sets
+    monitor._stopping.signals.wants_save = True  # type: ignore[attr-defined]  # what the handler of SIGUSR1 sets
     step = 1
     pause = threading.Event()
     while not (tmp_path / f"step-{step}.bin").exists():

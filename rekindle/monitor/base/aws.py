@@ -24,8 +24,7 @@ class Clients:
     boto3 clients are thread-safe, making them is not: one lock around that.
     """
 
-    def __init__(self, region: str | None = None) -> None:
-        self._region = region
+    def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
         self._made: dict[str, Any] = {}
 
@@ -67,4 +66,4 @@ class Clients:
             retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
             user_agent_extra="rekindle-monitor",
         )
-        return boto3.session.Session(region_name=self._region).client(service, config=config)
+        return boto3.session.Session().client(service, config=config)

@@ -27,11 +27,6 @@ def name_of(pid: int) -> str:
     return ""
 
 
-def parent() -> str:
-    """What has started this process; empty where that is unknown."""
-    return name_of(os.getppid())
-
-
 def is_gone(process: str) -> bool:
     """Whether the process that `own_process` names has ended. False where that is unknown, as for another host's."""
     host, pid, began = _parts(process)

@@ -15,7 +15,14 @@ from types import MappingProxyType
 from rekindle.detectors.hang import FACTOR, HangLimit
 from rekindle.protocol.cluster.cluster_name import ENV_CLUSTER_FILE
 from rekindle.protocol.cluster.names import ENV_CLUSTER
-from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_NAMES, RunPhase
+from rekindle.protocol.mailbox import (
+    ENV_ATTEMPT,
+    ENV_ATTEMPT_NAME,
+    ENV_CHECKPOINT_DIR,
+    ENV_CHECKPOINT_URI,
+    ENV_NAMES,
+    RunPhase,
+)
 from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
@@ -125,8 +132,12 @@ class Config:
 
 def rank_from_env(env: Mapping[str, str]) -> tuple[int, int]:
     """(rank, world size) as the launcher set them; (0, 1) where no launcher did."""
-    rank, world = _first_whole(env, _RANK), _first_whole(env, _WORLD)
+    rank, world = whole_from_env(env, *_RANK), whole_from_env(env, *_WORLD)
     return rank or 0, max(world or 1, (rank or 0) + 1)
+
+
+def attempt_number(env: Mapping[str, str]) -> int:
+    return whole_from_env(env, ENV_ATTEMPT) or 1
 
 
 def host_from_env(env: Mapping[str, str]) -> str:
@@ -141,9 +152,10 @@ def host_from_env(env: Mapping[str, str]) -> str:
     return socket.gethostname()[:255]
 
 
-def _first_whole(env: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+def whole_from_env(env: Mapping[str, str], *names: str) -> int | None:
+    """The first of these variables that is a whole number; None where none is."""
     for name in names:
         text = env.get(name, "")
-        if text.isascii() and text.isdigit() and len(text) < 8:
+        if text.isascii() and text.isdigit() and len(text) < 10:
             return int(text)
     return None

@@ -217,12 +217,9 @@ class RunState:
 
     def loss_at(self, step: int) -> float | None:
         """The loss of exactly this step; None where it was not given, not read, or is too long ago."""
-        with self._lock:
-            return self._loss_at(step)
-
-    def _loss_at(self, step: int) -> float | None:
         place = step % LOSSES_KEPT
-        return self._losses[place] if self._steps[place] == step else None
+        with self._lock:
+            return self._losses[place] if self._steps[place] == step else None
 
     def newest_loss(self) -> tuple[float | None, LossState]:
         """The newest loss and its state, for the heartbeat.

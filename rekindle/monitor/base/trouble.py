@@ -24,9 +24,6 @@ class SafeLogger:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def debug(self, message: str, *args: object) -> None:
-        self.log(logging.DEBUG, message, *args)
-
     def info(self, message: str, *args: object) -> None:
         self.log(logging.INFO, message, *args)
 
@@ -61,12 +58,9 @@ class Trouble:
 
     def once(self, what: str, message: str, *args: object) -> None:
         """Count, and warn the first time."""
-        with self._lock:
-            self._counts[what] += 1
-            if what in self._logged:
-                return
-            self._logged.add(what)
-        logger.warning(message, *args)
+        self.count(what)
+        if self._is_first(what):
+            logger.warning(message, *args)
 
     def inner(self, where: str, err: BaseException) -> None:
         """An error of our own that training must not see."""

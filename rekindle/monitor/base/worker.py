@@ -55,12 +55,11 @@ class Latch:
     def open(self) -> None:
         self.is_open = True
 
-    def wait(self, timeout_s: float) -> bool:
-        """Until it is open, at most `timeout_s`; whether it is."""
+    def wait(self, timeout_s: float) -> None:
+        """Until it is open, at most `timeout_s`."""
         until = time.monotonic() + timeout_s
         while not self.is_open and (left_s := until - time.monotonic()) > 0:
             time.sleep(min(left_s, LATCH_LOOK_S))
-        return self.is_open
 
 
 class Worker:
@@ -80,7 +79,7 @@ class Worker:
         self._trouble = trouble
         self._name = name
         self._bell = WakeSignal()
-        self._is_stopping = False
+        self.is_stopping = False
         self._thread = threading.Thread(target=self._run, name=f"{OWN_PREFIX}{name}", daemon=True)
 
     def start(self) -> None:
@@ -90,34 +89,21 @@ class Worker:
     def wake(self) -> None:
         self._bell.ring()
 
-    @property
-    def is_stopping(self) -> bool:
-        return self._is_stopping
-
-    @property
-    def is_alive(self) -> bool:
-        return self._thread.is_alive()
-
     def stop(self) -> None:
         """Ask for one last turn and the end; does not wait."""
-        self._is_stopping = True
+        self.is_stopping = True
         self._bell.ring()
-
-    def join(self, timeout_s: float) -> bool:
-        """Whether the thread has ended within `timeout_s`."""
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, timeout_s))
-        return not self._thread.is_alive()
 
     def end(self, until: float) -> None:
         """Stop, and wait for the last turn until `until` on the process's monotonic clock."""
         self.stop()
-        self.join(until - time.monotonic())
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         last_turns = 0
         while True:
-            is_last = self._is_stopping
+            is_last = self.is_stopping
             is_done = False
             try:
                 wait_s = self._turn()

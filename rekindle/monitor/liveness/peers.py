@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from rekindle.monitor.base.processes import read_process
+from rekindle.monitor.base.settings import whole_from_env
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 MAX_ENVIRONMENT_BYTES: Final = 4 * 1024 * 1024
@@ -25,8 +26,7 @@ class LocalWorkers:
         self._proc = proc
         self._pid = os.getpid()
         self._run_id = env.get(RUN_ID, "")
-        size = env.get("LOCAL_WORLD_SIZE", "")
-        self._size = int(size) if size.isascii() and size.isdigit() and len(size) < 6 else 0
+        self._size = whole_from_env(env, "LOCAL_WORLD_SIZE") or 0
 
     @property
     def are_elastic(self) -> bool:

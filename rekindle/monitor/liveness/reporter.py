@@ -21,8 +21,8 @@ from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box
 from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.protocol.flights import Flight, RasSuspect
-from rekindle.protocol.mailbox import MAX_STEP, MailboxError
-from rekindle.protocol.reports import MAX_METRIC_CHARS, MAX_REPORT_STACKS_CHARS, RankReport, ReportKind, report_prefix
+from rekindle.protocol.mailbox import MailboxError
+from rekindle.protocol.reports import MAX_METRIC_CHARS, RankReport, ReportKind, report_prefix
 from rekindle.protocol.summaries import ranks_beside
 
 if TYPE_CHECKING:  # in large runs only
@@ -84,8 +84,13 @@ class Reporter:
         flight: Flight | None = None,
         ras: tuple[RasSuspect, ...] = (),
     ) -> None:
-        report = self._report(
-            ReportKind.STALL, phase=phase, silent_s=round(silent_s, 3), stacks=stacks, flight=flight, ras=ras
+        report = replace(
+            self._report(ReportKind.STALL),
+            phase=phase,
+            silent_s=round(silent_s, 3),
+            stacks=stacks,
+            flight=flight,
+            ras=ras,
         )
         self._stalled = report
         self._add(report)
@@ -99,10 +104,11 @@ class Reporter:
 
     def asked(self, *, silent_s: float, stacks: str, flight: Flight | None = None) -> None:
         """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
-        self._add(self._report(ReportKind.ASKED, silent_s=round(silent_s, 3), stacks=stacks, flight=flight))
+        report = self._report(ReportKind.ASKED)
+        self._add(replace(report, silent_s=round(silent_s, 3), stacks=stacks, flight=flight))
 
     def non_finite(self, step: int, metric: str) -> None:
-        self._add(self._report(ReportKind.NON_FINITE, step=step, metric=metric[:MAX_METRIC_CHARS]))
+        self._add(replace(self._report(ReportKind.NON_FINITE), step=step, metric=metric[:MAX_METRIC_CHARS]))
 
     def have_all_greeted(self) -> bool:
         """Every rank has a monitor, as far as their greetings tell. Lists until it is so; for rank 0. Never raises."""
@@ -144,20 +150,7 @@ class Reporter:
         self._waiting.append(report)
         self.worker.wake()
 
-    def _report(
-        self,
-        kind: ReportKind,
-        *,
-        step: int | None = None,
-        phase: str | None = None,
-        silent_s: float | None = None,
-        metric: str | None = None,
-        stacks: str = "",
-        step_s: float | None = None,
-        flight: Flight | None = None,
-        ras: tuple[RasSuspect, ...] = (),
-    ) -> RankReport:
-        at_step = self._state.step if step is None else step
+    def _report(self, kind: ReportKind) -> RankReport:
         return RankReport(
             kind=kind,
             job_id=self._identity.job_id,
@@ -166,22 +159,16 @@ class Reporter:
             world_size=self._identity.world_size,
             host=self._identity.host,
             at=self._clock.now(),
-            step=at_step if at_step is None or 0 <= at_step <= MAX_STEP else None,
-            phase=self._phase() if phase is None else phase,
-            silent_s=silent_s,
-            metric=metric,
-            stacks=stacks[-MAX_REPORT_STACKS_CHARS:],
-            step_s=step_s,
+            step=self._state.step,
+            phase=self._phase(),
             life=self._identity.life,
-            flight=flight,
-            ras=ras,
         )
 
     def _take_pace(self) -> None:
         work_s = median(self._state.work)
         self._state.work.clear()
         if work_s is not None and self._identity.world_size > 1:
-            self._waiting.append(self._report(ReportKind.PACE, step_s=work_s))
+            self._waiting.append(replace(self._report(ReportKind.PACE), step_s=work_s))
 
     def _write_all(self) -> bool:
         while self._waiting:

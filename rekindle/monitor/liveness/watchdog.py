@@ -38,18 +38,18 @@ class Watchdog:
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
         recorder: FlightRecorder,
-        ras: Ras | None,
     ) -> None:
-        """busy: see `StallWatch.look`. ras: where there are several ranks."""
+        """busy: see `StallWatch.look`."""
         self._stall = stall
         self._state, self._clock, self._watch_s = run.state, run.clock, run.config.watch_s
         self._rank = run.identity.rank
         self._voice = voice
         self._on_stall = on_stall
         self._busy = busy
-        self._recorder, self._ras = recorder, ras
+        self._recorder = recorder
         self._due = run.clock.monotonic()
         self.reporter: Reporter | None = None
+        self.ras: Ras | None = None  # where there are several ranks
 
     def turn(self) -> float:
         now = self._clock.monotonic()
@@ -66,9 +66,8 @@ class Watchdog:
     def _report(self, stall: Stall) -> None:
         stacks = capture_stacks(limit_chars=MAX_REPORT_STACKS_CHARS)
         if self.reporter is not None:
-            ras, heard = self._ras, self.reporter.heard_of_ras
             flight = self._recorder.read()
-            suspects = () if ras is None else ras.ask(process_environment(), heard)
+            suspects = () if self.ras is None else self.ras.ask(process_environment(), self.reporter.heard_of_ras)
             self.reporter.stall(
                 silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight, ras=suspects
             )

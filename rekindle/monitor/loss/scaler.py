@@ -34,16 +34,13 @@ class ScaleWatch:
         self.skipped = False  # the newest step
         self.no_update_since: int | None = None  # the first of the steps that a collapse leaves out, while it lasts
 
-    def watch(self, scaler: object) -> bool:
+    def watch(self, scaler: object) -> None:
         """Follow a GradScaler, something that holds one, a DeepSpeed engine, or a function that returns the scale.
 
-        Holders: an Accelerator, its optimizer, a Lightning Trainer. Returns whether there is a scale to follow; there
-        is none where the scaler is switched off, or the holder trains without one.
+        Holders: an Accelerator, its optimizer, a Lightning Trainer. There is nothing to follow where the scaler is
+        switched off, or the holder trains without one.
         """
-        read = _reader(scaler)
-        if read is not None:
-            self._read = read
-        return read is not None
+        self._read = _reader(scaler) or self._read
 
     @property
     def is_on(self) -> bool:

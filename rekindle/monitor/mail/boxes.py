@@ -81,14 +81,7 @@ class DirectoryBox:
 
     def __init__(self, directory: str) -> None:
         self._root = Path(directory)
-
-    @property
-    def uri(self) -> str:
-        return str(self._root)
-
-    @property
-    def is_directory(self) -> bool:
-        return True
+        self.uri, self.is_directory = str(self._root), True
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -155,14 +148,7 @@ class S3Box:
         self._place = place
         self._bucket = place.bucket
         self._clients = clients
-
-    @property
-    def uri(self) -> str:
-        return self._place.uri
-
-    @property
-    def is_directory(self) -> bool:
-        return False
+        self.uri, self.is_directory = place.uri, False
 
     def get(self, key: str) -> bytes | None:
         return self._read(key)[0]

@@ -13,16 +13,18 @@ is of an earlier life: it is superseded. Only rank 0 is contested; the others ta
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.identity import Holding
-from rekindle.monitor.base.processes import is_ancestor, is_gone, own_process, parent
+from rekindle.monitor.base.processes import is_ancestor, is_gone, name_of, own_process
+from rekindle.monitor.base.settings import host_from_env, whole_from_env
 from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.mail.boxes import Box
 from rekindle.protocol.lives import Claim, ListedClaim, LivesOfAttempts, Standing, life_in, life_key, life_prefix
@@ -39,31 +41,20 @@ _LAUNCHERS: Final = ("TORCHELASTIC_RUN_ID", "SLURM_STEP_ID")
 _claimed: dict[tuple[str, str, int, str], int] = {}  # of this process: mailbox, attempt, rank, process -> life
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
-    """Who claims: `launcher` names the process that starts this one again, empty where none is known to."""
-
-    job_id: str
-    attempt: str
-    rank: int
-    host: str
-    process: str
-    launcher: str = ""
-    restarts: int = 0
-
-    @classmethod
-    def of(cls, env: Mapping[str, str], *, job_id: str, attempt: str, rank: int, host: str) -> Claimant:
-        """This process, as its environment describes it."""
-        restarts = env.get("TORCHELASTIC_RESTART_COUNT", "")
-        return cls(
-            job_id=job_id,
-            attempt=attempt,
-            rank=rank,
-            host=host,
-            process=own_process(),
-            launcher=parent() if any(env.get(name) for name in _LAUNCHERS) else "",
-            restarts=int(restarts) if restarts.isascii() and restarts.isdigit() and len(restarts) < 8 else 0,
-        )
+def claim_of(env: Mapping[str, str], *, job_id: str, attempt: str, rank: int) -> Claim:
+    """This process's, as its environment describes it, before it has a number."""
+    return Claim(
+        job_id=job_id,
+        attempt=attempt,
+        life=0,
+        rank=rank,
+        standing=Standing.CONTESTED,
+        host=host_from_env(env),
+        process=own_process(),
+        launcher=name_of(os.getppid()) if any(env.get(name) for name in _LAUNCHERS) else "",
+        restarts=whole_from_env(env, "TORCHELASTIC_RESTART_COUNT") or 0,
+        at=SystemClock().now(),
+    )
 
 
 class Hold(Holding):
@@ -71,13 +62,11 @@ class Hold(Holding):
 
     `claim` and `turn` do I/O, one thread at a time; the attributes are for any thread.
 
-    life: which start of the attempt's processes this is. is_settled: its claim is not contested. lost_to: the newer
-    life that holds the run now. refusal: why this process stays silent, empty where it does not. reached: the
-    step at which the life before this one was.
+    is_settled: its claim is not contested. reached: the step at which the life before this one was.
     """
 
-    def __init__(self, claimant: Claimant | None, *, rank: int, poll_s: float = 0.0) -> None:
-        self._claimant, self.rank = claimant, rank
+    def __init__(self, claimant: Claim | None, *, poll_s: float = 0.0) -> None:
+        self._claimant = claimant
         self._clock = SystemClock()
         self._wait_s = 2 * poll_s + OBJECTION_S
         self._lock = threading.RLock()
@@ -85,10 +74,7 @@ class Hold(Holding):
         self._claimed_at = 0.0
         self._next: int | None = None  # the number of the next claim, which would be another process's
         self._seen: tuple[int, float] | None = None  # a contest of our own claim: its number, and since when
-        self.life = 0
         self.is_settled = claimant is None
-        self.lost_to: int | None = None
-        self.refusal = ""
         self.reached: int | None = None
 
     @property
@@ -120,7 +106,7 @@ class Hold(Holding):
                 return
         raise OSError("the claims of this run are being written by something else")
 
-    def _claim(self, box: Box, me: Claimant, life: int | None) -> bool:
+    def _claim(self, box: Box, me: Claim, life: int | None) -> bool:
         numbers = _numbers(box, me.attempt, me.rank)
         newest = _newest(box, me, me.rank, numbers)
         if newest is not None and newest.process == me.process and _claimed.get(self._key(box, me)) == newest.life:
@@ -143,14 +129,14 @@ class Hold(Holding):
             logger.info("Another process (%s on %s) holds this run, and may object", newest.process, newest.host)
         return True
 
-    def _life_of_others(self, box: Box, me: Claimant, newest: Claim | None) -> int:
+    def _life_of_others(self, box: Box, me: Claim, newest: Claim | None) -> int:
         """Rank 0's life, or the one that it is about to begin, where this rank has been in its newest one before."""
         first = _newest(box, me, 0, _numbers(box, me.attempt, 0))
         if first is None:
             return 0
         return first.life if newest is None or newest.life < first.life else first.life + 1
 
-    def _is_over(self, box: Box, me: Claimant, newest: Claim) -> bool:
+    def _is_over(self, box: Box, me: Claim, newest: Claim) -> bool:
         """Whether the process of that claim trains no more, or its launcher has started this one in its place."""
         raw = box.get(heartbeat_key(me.attempt))
         heartbeat = None
@@ -167,19 +153,8 @@ class Hold(Holding):
                 return True
         return heartbeat is not None and heartbeat.life == newest.life and heartbeat.is_last
 
-    def _written(self, me: Claimant, life: int, standing: Standing) -> Claim:
-        return Claim(
-            job_id=me.job_id,
-            attempt=me.attempt,
-            life=life,
-            rank=me.rank,
-            standing=standing,
-            host=me.host,
-            process=me.process,
-            launcher=me.launcher,
-            restarts=me.restarts,
-            at=self._clock.now(),
-        )
+    def _written(self, me: Claim, life: int, standing: Standing) -> Claim:
+        return replace(me, life=life, standing=standing, at=self._clock.now())
 
     def _hold(self, box: Box, claim: Claim, body: bytes) -> None:
         assert self._claimant is not None  # noqa: S101 - only called by `claim`
@@ -190,34 +165,33 @@ class Hold(Holding):
             _claimed[self._key(box, self._claimant)] = claim.life
 
     @staticmethod
-    def _key(box: Box, me: Claimant) -> tuple[str, str, int, str]:
+    def _key(box: Box, me: Claim) -> tuple[str, str, int, str]:
         return box.uri, me.attempt, me.rank, me.process
 
     # ---- afterwards ------------------------------------------------------------------------------------------------
 
-    def turn(self, box: Box, moving: Callable[[float], str] = lambda _: "", step_s: float | None = None) -> bool:
-        """Settle a contest, and learn of a newer life. Returns whether what this process writes counts now.
+    def turn(self, box: Box, moving: Callable[[float], str] = lambda _: "", step_s: float | None = None) -> None:
+        """Settle a contest, and learn of a newer life.
 
         moving: what this process does, as an objection: since a time of the monotonic clock, empty where it has not
         moved since. step_s: its usual step. Raises: the box's own errors.
         """
         if self._claimant is None:
-            return True
+            return
         with self._lock:
             if self.lost_to is not None or self.refusal:
-                return False
+                return
             try:
                 self.claim(box)
             except NotWatched as err:
                 self.refusal = str(err)
-                return False
+                return
             if not self.is_settled:
                 self._settle(box, self._claimant)
             if self._claimant.rank == 0 and not self.refusal:
                 self._look_for_newer(box, self._claimant, moving, step_s)
-            return self.is_settled and self.lost_to is None
 
-    def _settle(self, box: Box, me: Claimant) -> None:
+    def _settle(self, box: Box, me: Claim) -> None:
         assert self._own is not None  # noqa: S101 - `claim` has set it
         key = life_key(me.attempt, me.rank, self.life)
         now = _read(box.get(key))
@@ -231,7 +205,7 @@ class Hold(Holding):
         elif now.standing is Standing.HELD:
             self._hold(box, now, now.to_json())  # it was granted
 
-    def _look_for_newer(self, box: Box, me: Claimant, moving: Callable[[float], str], step_s: float | None) -> None:
+    def _look_for_newer(self, box: Box, me: Claim, moving: Callable[[float], str], step_s: float | None) -> None:
         """One read where there is none: claims are numbered without gaps."""
         assert self._next is not None  # noqa: S101 - `claim` has set it
         key = life_key(me.attempt, me.rank, self._next)
@@ -247,7 +221,7 @@ class Hold(Holding):
             self._answer(box, me, newer, raw, moving, step_s)
 
     def _answer(
-        self, box: Box, me: Claimant, newer: Claim, raw: bytes, moving: Callable[[float], str], step_s: float | None
+        self, box: Box, me: Claim, newer: Claim, raw: bytes, moving: Callable[[float], str], step_s: float | None
     ) -> None:
         """Object, or let it have the run; neither where it may still be that this process moves."""
         now = self._clock.monotonic()
@@ -280,7 +254,7 @@ def _numbers(box: Box, attempt: str, rank: int) -> list[int]:
     return sorted(life for key in box.names(life_prefix(attempt, rank)) if (life := life_in(key)) is not None)
 
 
-def _newest(box: Box, me: Claimant, rank: int, numbers: list[int]) -> Claim | None:
+def _newest(box: Box, me: Claim, rank: int, numbers: list[int]) -> Claim | None:
     """The newest claim that was not refused."""
     for number in numbers[: -MAX_READ - 1 : -1]:
         claim = _read(box.get(life_key(me.attempt, rank, number)))

@@ -58,7 +58,8 @@ class Mail:
         on_turn: Callable[[], None] = lambda: None,
     ) -> None:
         """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
-        than this phase of the run ever was. hold: looks whether the run is this process's (`Hold.turn`).
+        than this phase of the run ever was. hold: looks whether the run is this process's now, so that what it writes
+        counts (`Hold.turn`); raises the box's own errors.
         """
         self._box = box
         self._requests = requests
@@ -67,7 +68,7 @@ class Mail:
         self._heartbeat = heartbeat
         self._position = position
         self._is_stuck = is_stuck
-        self._hold = hold
+        self.may_write = hold
         self._on_superseded = on_superseded
         self._on_reply = on_reply
         self._on_turn = on_turn
@@ -114,10 +115,6 @@ class Mail:
             )
         )
         self.worker.wake()
-
-    def may_write(self) -> bool:
-        """Whether the run is this process's now, so that what it writes counts. Raises: the box's own errors."""
-        return self._hold()
 
     def lost(self, to: str) -> None:
         """A newer life of this attempt holds the run: it alone answers and writes from now on."""

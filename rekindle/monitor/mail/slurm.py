@@ -8,12 +8,12 @@ resumed, and what the run has saved since is newer (see `resuming`).
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from rekindle.monitor.base.settings import attempt_number
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.bounded import TooSlow
 from rekindle.monitor.mail.boxes import Box, document
@@ -104,7 +104,7 @@ def read_resume_plan(env: Mapping[str, str], box: Callable[[], Box | None]) -> L
     own = {
         ENV_ATTEMPT_NAME: start.name,
         ENV_JOB_ID: env.get(ENV_JOB_ID) or start.restarted(0).name,
-        ENV_ATTEMPT: str(_number(env) + start.restart),
+        ENV_ATTEMPT: str(attempt_number(env) + start.restart),
     }
     if start.restart == 0:
         return LaunchInstructions(env={**env, **own}, submitted=env)
@@ -145,10 +145,10 @@ def _plans(box: Box | None, start: SlurmAttempt) -> tuple[Plan | None, Plan | No
 def _submitted(env: Mapping[str, str]) -> Unplanned:
     """Where the job was submitted to go on."""
     try:
-        return Unplanned(base=ResumePlan.from_env(env), since_attempt=_number(env))
+        return Unplanned(base=ResumePlan.from_env(env), since_attempt=attempt_number(env))
     except MailboxError as err:
         logger.warning("Rekindle's resume plan cannot be read: %s", err)
-        return Unplanned(since_attempt=_number(env))
+        return Unplanned(since_attempt=attempt_number(env))
 
 
 def _plan(box: Box | None, attempt: str) -> Plan | None:
@@ -168,8 +168,3 @@ def patiently(read: Callable[[], _Answer]) -> _Answer:
             logger.info("Reading Rekindle's mailbox failed, trying again in %.1f s: %r", wait_s, err)
             threading.Event().wait(wait_s)
     return read()
-
-
-def _number(env: Mapping[str, str]) -> int:
-    text = env.get(ENV_ATTEMPT, "")
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) and int(text) > 0 else 1

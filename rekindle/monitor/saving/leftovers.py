@@ -2,7 +2,7 @@
 
 .step-100.pt.rekindle-4711                    a file that `write_file` was writing
 .rekindle-clock-1f0c22ab.tmp                  a file that shows the file system's time, or (trial) whether it takes one
-step-100.tmp-rekindle-run-a2-0                a folder that `write_folder` was writing
+step-100.tmp-rekindle-run-a2-0f-1             a folder that all ranks were writing (`rekindle.integrations.folder_save`)
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def remove_leftovers(directory: str | os.PathLike[str]) -> list[str]:
         for path, is_folder in _found(Path(directory)):
             # One by one: what is being saved now changes and gets its name meanwhile, and what is gone is no trouble.
             with suppress(OSError):
-                if _last_written(path, is_folder=is_folder) < before:
+                if _last_written(path) < before:
                     shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink()
                     removed.append(str(path))
     except OSError as err:
@@ -72,10 +72,6 @@ def _found(directory: Path) -> Iterator[tuple[Path, bool]]:
                     yield Path(entry.path), False
 
 
-def _last_written(path: Path, *, is_folder: bool) -> float:
-    newest = path.lstat().st_mtime
-    if is_folder:
-        for folder, _, names in os.walk(path):
-            times = [os.lstat(os.path.join(folder, name)).st_mtime for name in names]
-            newest = max(newest, os.lstat(folder).st_mtime, *times) if times else max(newest, os.lstat(folder).st_mtime)
-    return newest
+def _last_written(path: Path) -> float:
+    """Of a file, or of a folder with all that is below it."""
+    return max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))

@@ -52,13 +52,8 @@ class Signals:
         """The signals that are taken now."""
         return frozenset(self._previous)
 
-    def install(self, numbers: Sequence[int], wishes: Sequence[int] = ()) -> bool:
-        """Whether it could be: Python delivers signals to the main thread only.
-
-        wishes: signals for a save that are taken only where the script has no handler of its own for them.
-        """
-        if not is_main_thread():
-            return False
+    def install(self, numbers: Sequence[int], wishes: Sequence[int] = ()) -> None:
+        """On the main thread. wishes: for a save; taken only where the script has no handler of its own for them."""
         self._ignored_after = frozenset(wishes)
         for number in numbers:
             if number != signal.SIGTERM and has_c_handler(number):
@@ -69,7 +64,6 @@ class Signals:
             is_free = signal.getsignal(wish) in (signal.SIG_DFL, signal.SIG_IGN) and not has_c_handler(wish)
             if wish not in numbers and is_free:
                 self._take(wish)
-        return True
 
     def _take(self, number: int) -> None:
         if number in self._previous:

@@ -21,7 +21,7 @@ from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.stops.dispositions import has_c_handler
 from rekindle.monitor.stops.wakeup import Wakeup
 
-NUMBER: Final = getattr(signal, "SIGUSR2", None)
+NUMBER: Final = signal.SIGUSR2
 LOOK_AGAIN_S: Final = 60.0  # the processes of a step seldom change, and a node has thousands
 _OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step
 _UNASKED: Final = ("batch", "extern")
@@ -41,8 +41,6 @@ class StacksOnSignal:
 
     def is_free(self) -> bool:
         """Whether the signal has no handler of the script's."""
-        if NUMBER is None:
-            return False
         if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN) or has_c_handler(NUMBER):
             logger.info("SIGUSR2 has a handler of the script's own: stacks cannot be asked for by it")
             return False
@@ -50,8 +48,6 @@ class StacksOnSignal:
 
     def begin(self) -> bool:
         """Whether the signal is ours now. A wakeup descriptor of the script's stays as it is."""
-        if NUMBER is None:
-            return False
         if not self._wakeup.hears_in_c:
             logger.info("The script has the wakeup descriptor: stacks cannot be asked for by SIGUSR2")
             return False
@@ -65,7 +61,7 @@ class StacksOnSignal:
 
         now: of the process's monotonic clock. False also where it is unknown.
         """
-        if not self._is_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
+        if not self._is_taken or signal.getsignal(NUMBER) is not _heard:
             return False
         if now >= self._safe_until:
             self._safe_until = now + LOOK_AGAIN_S
@@ -79,7 +75,7 @@ class StacksOnSignal:
     def end(self) -> None:
         """A signal that comes from now on does nothing. Also for a forked child, whose worker it must not kill."""
         was_taken, self._is_taken = self._is_taken, False
-        if not was_taken or NUMBER is None or signal.getsignal(NUMBER) is not _heard:
+        if not was_taken or signal.getsignal(NUMBER) is not _heard:
             return
         try:
             signal.signal(NUMBER, signal.SIG_IGN)

@@ -45,10 +45,10 @@ class Stopping:
         self._wakeup = Wakeup(run.trouble)
         self._write_stacks = write_stacks
         self._asked: StacksOnSignal | None = None
-        self._signals = Signals(self._wakeup.handled)
+        self.signals = Signals(self._wakeup.handled)
         self._workers: LocalWorkers | None = None
         self._termination = Termination(
-            signals=self._signals,
+            signals=self.signals,
             clock=run.clock,
             grace_s=run.config.term_grace_s,
             situation=self._situation,
@@ -83,7 +83,7 @@ class Stopping:
             self._wakeup.on(signal.SIGTERM, self._termination.heard)
         elif signal.SIGTERM in signals:
             self._trouble.once("signals", "SIGTERM is left alone: the process may have no more threads or files")
-        self._signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
+        self.signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
         if hears and asked is not None and asked.begin():
             self._asked = asked
 
@@ -93,19 +93,6 @@ class Stopping:
 
         asked = StacksOnSignal(self._write_stacks, self._wakeup, self._trouble)
         return asked if asked.is_free() else None
-
-    @property
-    def wants_stop(self) -> bool:
-        return self._signals.wants_stop
-
-    @property
-    def wants_save(self) -> bool:
-        return self._signals.wants_save
-
-    @property
-    def taken(self) -> frozenset[int]:
-        """The signals whose handlers are the monitor's."""
-        return self._signals.numbers
 
     def can_be_asked(self) -> bool:
         """Whether a signal for this rank's stacks would be heard, and would kill nothing on this node."""
@@ -132,31 +119,31 @@ class Stopping:
 
     def forget_save(self) -> None:
         """What a signal for a save asked for is being done, or cannot be."""
-        self._signals.wants_save = False
+        self.signals.wants_save = False
 
     @property
     def owes_the_end(self) -> bool:
         """Whether a SIGTERM was put off that the script never learned of."""
-        return self._signals.wants_stop and not self._is_read and self._signals.can_give_back(signal.SIGTERM)
+        return self.signals.wants_stop and not self._is_read and self.signals.can_give_back(signal.SIGTERM)
 
     def follow(self, before: Stopping) -> None:
         """Another monitor of this process is about to end, and this one replaces it: what it owes is owed here."""
         if before.owes_the_end:
-            self._signals.wants_stop, before._signals.wants_stop = True, False
+            self.signals.wants_stop, before.signals.wants_stop = True, False
 
     def end(self, *, is_exit: bool) -> None:
         """Put all handlers back. A SIGTERM that the script never learned of has its effect now, unless it exits."""
         self._termination.end()
         if self.owes_the_end and not is_exit:
-            self._signals.give_back(signal.SIGTERM)
-        self._signals.restore()
+            self.signals.give_back(signal.SIGTERM)
+        self.signals.restore()
         self._end_asked()
         self._wakeup.end()
 
     def forked(self) -> None:
         """In a forked child: put the handlers back that were there before the monitor."""
         self._termination.end()
-        for forget in (self._wakeup.forked, self._signals.forked, self._end_asked):
+        for forget in (self._wakeup.forked, self.signals.forked, self._end_asked):
             try:
                 forget()
             except BaseException as err:

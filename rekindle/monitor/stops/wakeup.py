@@ -51,11 +51,10 @@ class Wakeup:
             self._trouble.inner("signals", err)
             return False
         self._reads, self._writes = reads, writes
-        if is_main_thread():
-            taken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-            self.hears_in_c = taken == -1
-            if taken != -1:
-                signal.set_wakeup_fd(taken)
+        taken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        self.hears_in_c = taken == -1
+        if taken != -1:
+            signal.set_wakeup_fd(taken)
         return True
 
     def on(self, number: int, call: Callable[[bool], None]) -> None:
