@@ -214,11 +214,11 @@ def verify_listing(manifest: Manifest, sizes: Mapping[str, int]) -> tuple[str, .
         except MailboxError as err:
             problems.append(f"{item.path!r} leads out of the checkpoint: {err.problem}")
             continue
-        found = sizes.get(path)
+        found, named = sizes.get(path), "the file" if path == ITSELF else path
         if found is None:
-            problems.append(f"{path} is missing")
+            problems.append(f"{named} is missing")
         elif found != item.bytes:
-            problems.append(f"{path} has {found} bytes, the manifest says {item.bytes}")
+            problems.append(f"{named} has {found} bytes, the manifest says {item.bytes}")
         elif found == 0:
-            problems.append(f"{path} is empty")
+            problems.append(f"{named} is empty")
     return tuple(problems)

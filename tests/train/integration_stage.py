@@ -29,7 +29,7 @@ from rekindle.protocol.mailbox import (
     reply_key,
     request_key,
 )
-from tests.train.launcher import Forked, Nurseries
+from tests.train.launcher import SETTINGS, Forked, Nurseries
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("scripts") / "integration.py"
@@ -65,6 +65,7 @@ class Attempt:
             "SPEC": json.dumps(spec),
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
+            "TORCH_EXTENSIONS_DIR": SETTINGS["TORCH_EXTENSIONS_DIR"],
             "REKINDLE_HEARTBEAT_S": "0.2",
             "REKINDLE_POLL_S": "0.2",
             "REKINDLE_AGREE_S": "0.1",

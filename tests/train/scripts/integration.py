@@ -105,7 +105,7 @@ def shard(accelerator: Any, state_dict_type: str) -> None:
 
 
 def zero() -> dict[str, Any]:
-    """DeepSpeed's configuration."""
+    """DeepSpeed's configuration. Made before the process group, which would compile kernels for shared memory first."""
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
@@ -205,11 +205,12 @@ def deepspeed() -> None:
     from rekindle.integrations.deepspeed import Rekindle
     from rekindle.integrations.sampler import ResumableSampler
 
+    config = zero()
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     net = network()
     torch.manual_seed(1000 + dist.get_rank())
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
-    engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=zero())
+    engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, config=config)
     lying(type(engine), "save_checkpoint", lambda self, *_: self.module, lambda _, place, **__: place)
     run = Rekindle(engine, FOLDER)
     if SPEC.get("odd") == RANK:
