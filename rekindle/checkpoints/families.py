@@ -19,11 +19,10 @@ from rekindle.checkpoints.names import plain
 from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 
-# The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt`), and of a metric in Lightning's
-# `name=value`.
+# The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt`). `model-7b` is the name of a run.
 _COUNT: Final = re.compile(
-    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba|checkpoint|chkpt|ckpt|snapshot|model|state|weights"
-    r"|params)[=_-]?)\d+(?:_\d+(?=\.\w+$|$))?|(=)-?\d+(?:\.\d+)?(?:e-?\d+)?",
+    r"(?<![a-z])((?:(?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba)[=_-]?"
+    r"|(?:checkpoint|chkpt|ckpt|snapshot|model|state|weights|params)[=_-]?(?=\d+(?![\da-z]))))\d+(?:_\d+(?=\.\w+$|$))?",
     re.IGNORECASE,
 )
 # Of a folder above: `step-100/checkpoint.pt`. Not `model-7b`, which is the name of a run.
@@ -47,7 +46,20 @@ _BESIDE_NAME: Final = re.compile(
     r"(?<![a-z])(?:averaged?|avg|opt|images?|inference|predictions?|teacher|reference|pretrained)(?![a-z])",
     re.IGNORECASE,
 )
-_METRIC: Final = re.compile(r"(?<![a-z])[a-z][a-z_]*=-?\d[\d.]*", re.IGNORECASE)
+# A metric (`name=value`, or a usual one's name and a decimal), and what is counted beside the steps.
+_METRIC: Final = re.compile(
+    r"(?<![a-z])((?:[a-z][a-z_]*=|(?:(?:train|valid|val|validation|eval|test|dev)[_-])?(?:loss|acc|accuracy|ppl|perplexity"
+    r"|bleu|wer|cer|f1|auc|iou|miou|psnr|fid|mse|mae|score|reward)[_-]?(?=-?\d+\.\d)))-?\d+(?:\.\d+)*(?:e-?\d+)?"
+    r"|(?<![a-z])((?:consumed[_-])?tokens?[_-]?|consumed[_-]samples?[_-]?)\d+(?:\.\d+)?[kmbt]?(?![a-z])",
+    re.IGNORECASE,
+)
+# A day, with or without a time. In eight figures without a mark between them it is told apart once counts are known.
+_DAY: Final = (
+    r"(?<!\d)20\d\d%s(?:0[1-9]|1[0-2])%s(?:0[1-9]|[12]\d|3[01])"
+    r"(?:[-_T. ]?(?:[01]\d|2[0-3])[-_:.h]?[0-5]\d(?:[-_:.m]?[0-5]\d)?)?(?!\d)"
+)
+_DATED: Final = re.compile(_DAY % ("[-_.]", "[-_.]"))
+_DATED_IN_A_ROW: Final = re.compile(_DAY % ("", ""))
 _ENDS: Final = re.compile(r"^[=_.-]+|[=_-]+(?=\.\w+$|$)")
 _NO_NUMBER: Final = re.compile(r"(?:checkpoint|ckpt|snapshot)?(?:-v\d+)?", re.IGNORECASE)
 
@@ -203,8 +215,11 @@ def _with(item: Found, problem: str) -> Found:
 def pattern_of(root: str) -> tuple[str, str]:
     """(folder, name) without what differs between the checkpoints of one run; no name where it had no number."""
     folder, _, name = _plain_path(root).rpartition("/")
-    stem, counted = _COUNT.subn(lambda match: f"{match[1] or match[2]}#", name)
-    if not counted:
+    name = _DATED.sub("", name)
+    stem, counted = _COUNT.subn(r"\1#", name)
+    stem, measured = _METRIC.subn(lambda match: f"{match[1] or match[2]}#", stem)
+    stem, name = _DATED_IN_A_ROW.sub("", stem), _DATED_IN_A_ROW.sub("", name)
+    if not counted + measured:
         stem = re.sub(r"\d+(?=\D*$)", "#", re.sub(r"-v\d+(?=\.\w+$|$)", "", name))
     stem = re.sub(r"[=_-]+(?=\.)|([=_-])[=_-]+", r"\1", _NEUTRAL.sub("", stem))
     stem = _ENDS.sub("", stem) if "#" in stem or not stem.startswith(".") else stem

@@ -111,6 +111,31 @@ def test_the_folder_of_a_whole_run_does_not_exclude_it(folder: str) -> None:
     assert [step for step, _ in usable(files)] == [20, 10]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run_2026-11-{day}_step{n}.pt",
+        "ckpt_2026-11-{day}_12-{n}-00_step{n}.pt",
+        "step{n}_loss2.{n}_202611{day}-12{n}00.pt",
+        "202611{day}_12{n}00_step-{n}.pt",
+        "step-{n}-val_acc0.{n}.pt",
+        "eval_loss_2.{n}-step-{n}.pt",
+        "step-{n}-tokens-{n}00.pt",
+        "step={n}-consumed_samples={n}.0-train_loss=2.{n}e-03.ckpt",
+    ],
+)
+def test_names_that_differ_in_a_date_a_metric_or_a_count_are_of_one_run(name: str) -> None:
+    files = {name.format(n=n, day=n + 5): full(n) for n in (10, 20)}
+    assert [step for step, _ in usable(files)] == [20, 10]
+
+
+@pytest.mark.parametrize(
+    "name", ["model-{run}b_step{n}.pt", "llama-{run}.1-step-{n}.pt", "run-{run}-loss2.{n}-step-{n}.pt"]
+)
+def test_names_that_differ_in_what_a_run_is_called_are_not(name: str) -> None:
+    assert usable({name.format(run=run, n=n): full(n) for run, n in ((7, 10), (13, 20))}) == []
+
+
 PARTS = [
     ("hf_trainer", "scheduler.pt"),
     ("hf_trainer", "rng_state.pth"),
