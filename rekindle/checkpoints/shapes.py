@@ -27,6 +27,7 @@ _WEIGHTS: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"(?<!mp_rank_)(?<!mp_rank_\d)\d+")  # ranks of a model's grid are not another's copies
 _OF_RANK: Final = re.compile(r"(?<![a-z])(?:rank|rng_state|random_states)[=_-]?0*(\d+)", re.IGNORECASE)
+_OF_EACH: Final = re.compile(r"(?<![a-z])(rng_state|random_states)[=_-]?\d+", re.IGNORECASE)
 
 # What every process writes, by the file that says whose checkpoint it is. Sources: Accelerate, save_accelerator_state;
 # transformers, Trainer._save_rng_state; our own for DeepSpeed
@@ -46,19 +47,26 @@ def shape_of(paths: Iterable[str]) -> Shape:
     for path in paths:
         weights = _WEIGHTS.fullmatch(path)
         if (weights is not None or _PART.search(path)) and not is_temporary(path):
-            name = _NUMBER.sub("#", path) if weights is None else weights[1]
+            name = _NUMBER.sub("#", _of_one(path)) if weights is None else weights[1]
             found[name] = min(path, found.get(name, path))
     return found
+
+
+def _of_one(path: str) -> str:
+    """What a rank's file is called in a run of one process: the Trainer's `rng_state_0.pth` is `rng_state.pth`."""
+    return _OF_EACH.sub(r"\1", path)
 
 
 def ranks_missing(others: Mapping[str, Collection[str]], own: Collection[str], world_size: int) -> list[str]:
     """Of a run of so many ranks, which of their files at least half of the others have and this one does not."""
     count = Counter(path for files in others.values() for path in files)
     first = {path: name for name, files in others.items() for path in files}
+    alone = {_of_one(path) for path in own} if world_size == 1 else set()
     absent = [path for path in sorted(count) if path not in own and 2 * count[path] >= len(others)]
     return [
         f"{path} is missing ({first[path]} has it)"
         for path in absent
+        if _of_one(path) not in alone
         if (found := _OF_RANK.search(path)) is not None and int(found[1]) < world_size and not is_temporary(path)
     ]
 

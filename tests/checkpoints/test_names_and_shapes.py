@@ -168,3 +168,17 @@ def test_a_part_of_the_state_that_the_siblings_have_is_missed_in_every_format(na
     files = {f"{base}{n}/{path}": body for n in (1, 2) for path, body in inside.items()}
     beside = {f"{base}1/fp32.bin": full(1), f"{base}1/adapter_config.json": b"{}", f"{base}1/eval/results.json": b"{}"}
     assert [item.problems for item in judged(files | beside)] == [item.problems for item in judged(files)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 3)])
+def test_checkpoints_of_another_number_of_ranks_are_whole_beside_each_other(before: int, after: int) -> None:
+    one = {path: body for path, body in layout("hf_trainer").items() if "rng_state" not in path}
+    root = judged(one)[0].root
+    base = root.rstrip("0123456789")
+    files: Files = {}
+    for n, ranks in ((1, before), (2, before), (3, after)):
+        files |= {f"{base}{n}/{path[len(root) + 1 :]}": body for path, body in one.items()}
+        files |= {f"{base}{n}/trainer_state.json": b'{\n  "global_step": %d\n}' % n}
+        names = [f"rng_state_{rank}.pth" for rank in range(ranks)] if ranks > 1 else ["rng_state.pth"]
+        files |= {f"{base}{n}/{name}": full(n) for name in names}
+    assert [step for step, _ in usable(files)] == [3, 2, 1], [item.problems for item in judged(files)]

@@ -137,3 +137,15 @@ def test_a_ranks_own_part_that_the_siblings_have_is_missed_unless_there_are_fewe
     assert OwnSaves(world_size=4).missing(later, names) == ["rank3.bin is missing (step-10 has it)"]
     assert OwnSaves(world_size=3).missing(later, names) == []
     assert len(OwnSaves(world_size=2).missing(later, ["rank0.bin"])) == 1, "a folder with one file, too"
+
+
+def test_a_run_that_goes_on_with_another_number_of_ranks_lacks_none_of_their_random_states(tmp_path: Path) -> None:
+    """The Trainer's are `rng_state.pth` of one process, and `rng_state_0.pth` and so on of several."""
+    of_two, of_one = ["optimizer.pt", "rng_state_0.pth", "rng_state_1.pth"], ["optimizer.pt", "rng_state.pth"]
+    folder(tmp_path / "two" / "step-10", *of_two)
+    folder(tmp_path / "one" / "step-10", *of_one)
+    assert OwnSaves(world_size=1).missing(tmp_path / "two" / "step-20", of_one) == []
+    assert OwnSaves(world_size=2).missing(tmp_path / "one" / "step-20", of_two) == []
+    assert OwnSaves(world_size=1).missing(tmp_path / "two" / "step-20", of_one[:1]) != []
+    assert OwnSaves(world_size=2).missing(tmp_path / "two" / "step-20", of_one) != [], "two ranks write two"
+    assert OwnSaves(world_size=2).missing(tmp_path / "two" / "step-20", of_two[:2]) != []
