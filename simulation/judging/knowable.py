@@ -39,8 +39,16 @@ def without_gain(attempt: Attempt) -> int:
 
 
 def was_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> bool:
-    """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved."""
-    seen_at = source_faults.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    """One of its heartbeats could be read around its end, when it is weighed, or something that it has saved. It is
+    weighed before the next one is ordered: what can be read of it only then is an earlier attempt's.
+    """
+    later = (
+        other.ordered_at or other.job.created_at
+        for other in attempt.run.attempts.values()
+        if other.number > attempt.number
+    )
+    weighed_by = min((attempt.job.ended_at or now) + MISSES_NOTHING, *later, now + MISSES_NOTHING)
+    seen_at = source_faults.seen_at(attempt.run.name, weighed_by)
     has_saved = any(item.attempt == attempt.name for item in attempt.run.saved)
     return has_saved or attempt.trains_since is None or (seen_at is not None and seen_at >= attempt.trains_since)
 

@@ -14,6 +14,8 @@ from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.domain.model.action import Done
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import AttemptStatus
+from rekindle.protocol.lives import life_key
 from rekindle.protocol.mailbox import (
     OUTSIDE,
     CheckpointRequest,
@@ -295,3 +297,20 @@ def test_what_must_first_be_restored_from_an_archive_is_no_resume_point(s3: Side
     views = mailbox.checkpoints(job(), [attempt()]).value
     assert [(view.step, bool(view.problems)) for view in views] == [(200, True), (100, False)]
     assert storage in views[0].problems[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_claimed", "is_unread"),
+    [
+        (AttemptStatus.COMPLETED, True, True),
+        (AttemptStatus.COMPLETED, False, False),  # without a monitor none is to come
+        (AttemptStatus.RUNNING, True, False),  # it has just begun
+    ],
+)
+def test_a_completed_run_that_a_process_has_claimed_has_a_heartbeat_that_is_not_read(
+    s3: Side, status: AttemptStatus, is_claimed: bool, is_unread: bool
+) -> None:
+    mailbox, desk = s3
+    if is_claimed:
+        desk.put(life_key("lm-7b", 0, 0), b"{}")
+    assert mailbox.heartbeat(job(), replace(VIEW, status=status)).is_heartbeat_unread is is_unread

@@ -14,7 +14,7 @@ from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.node.claims import is_over
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, incident, look, seen, view
+from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
 from tests.domain.node_looks import NEW, OLD, facts, node_view, observed, told
 
 REBOOT = told(SignalKind.NODE_HEALTH, fault=FaultClass.NODE_HARDWARE, repair_action="Reboot", instance_id=OLD)
@@ -125,6 +125,22 @@ def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase
     decision = look(case, seen(view(AttemptStatus.RUNNING)))
     assert decision.rule == rule
     assert not any(isinstance(action, StopJob) for action in decision.actions)
+
+
+@pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HOLDING, Phase.CHECKPOINTING, Phase.STOPPING])
+def test_a_stall_that_stands_is_what_is_left_of_a_claim_against_a_node_that_is_over(phase: Phase) -> None:
+    claim, clear = (replace(one, job_id="lm", attempt="lm") for one in (REBOOT, CLEAR))
+    ask = CheckpointAsk(request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW, deadline_at=NOW + 5 * MINUTE)
+    case = incident(
+        phase,
+        fault=FaultClass.NODE_HARDWARE,
+        signals=(claim, clear, signal(step=100, at=NOW)),
+        ask=ask if phase is Phase.CHECKPOINTING else None,
+    )
+    left = FaultClass.NODE_HARDWARE if phase is Phase.STOPPING else FaultClass.HANG  # what is done for is not renamed
+    assert look(case, seen(view(step=100))).incident.fault is left
+    moved_on = look(case, seen(view(step=102, heartbeat_at=NOW)))
+    assert moved_on.incident.fault is FaultClass.NODE_HARDWARE
 
 
 @pytest.mark.parametrize(

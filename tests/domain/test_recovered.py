@@ -12,7 +12,7 @@ from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import Notify, Severity, StopJob
 from chalicelib.domain.model.evidence import Onset
 from chalicelib.domain.model.incident import Failure, Phase, Try
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import STALLED, AttemptStatus
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.policy.document import DEFAULT_POLICY
@@ -217,3 +217,15 @@ def test_an_end_that_is_announced_for_another_day_is_told_and_nothing_else() -> 
     assert [action.severity for action in far.actions if isinstance(action, Notify)] == [Severity.WARNING]
     near = announced(timedelta(minutes=50))
     assert near.rule == "playbook.checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("ago", "rule"), [(MINUTE, "verify.last_heartbeat"), (16 * MINUTE, "verify.completed_unseen")], ids=str
+)
+def test_a_new_attempt_that_completed_while_its_heartbeat_cannot_be_read_is_no_recovery(
+    ago: timedelta, rule: str
+) -> None:
+    """Nor where the step at which the old one ended is not known."""
+    case = incident(Phase.VERIFYING, FaultClass.PLANNED_END, target_step=Unknown("never seen"))
+    ended = view(AttemptStatus.COMPLETED, name="lm-r2", step=None, is_heartbeat_unread=True, ended_at=NOW - ago)
+    assert look(case, seen(ended)).rule == rule

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
+import pytest
+
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import SignalKind
+from chalicelib.domain.policy.playbooks import Response
 from rekindle.protocol.signals import FaultClass
-from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
+from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view, with_row
 
 
 def test_a_hang_whose_new_attempt_is_slow_stays_a_hang() -> None:
@@ -18,6 +23,24 @@ def test_a_hang_whose_new_attempt_is_slow_stays_a_hang() -> None:
     passed = look(told.incident, seen(view(name="lm-r2", step=101, heartbeat_at=NOW + MINUTE)))
     assert passed.rule == "verify.passed"
     assert (passed.incident.phase, passed.incident.fault) == (Phase.RECOVERED, FaultClass.HANG)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seen_at", "rule"),
+    [(1.1, NOW, "verify.passed"), (2.9, NOW, "playbook.checkpoint"), (1.1, NOW - 5 * MINUTE, "playbook.checkpoint")],
+    ids=["as usual again", "still slow", "no heartbeat long after the report"],
+)
+def test_slow_steps_of_a_new_attempt_are_over_once_a_later_heartbeat_shows_the_usual_speed(
+    step_s: float, seen_at: datetime, rule: str
+) -> None:
+    usual = {"step_s": 3.0, "baseline_s": 1.0}
+    slow = signal(
+        FaultClass.THROUGHPUT_DROP, kind=SignalKind.THROUGHPUT, attempt="lm-r2", at=NOW - 11 * MINUTE, evidence=usual
+    )
+    restarts = with_row(FaultClass.THROUGHPUT_DROP, response=Response.CHECKPOINT_THEN_RESTART)
+    case = incident(Phase.VERIFYING, FaultClass.SOFTWARE_CRASH, signals=(slow,))
+    what = view(name="lm-r2", step=101, step_s=step_s, heartbeat_at=seen_at)
+    assert look(case, seen(what), restarts).rule == rule
 
 
 def test_what_is_added_to_the_last_word_is_a_sentence_of_its_own() -> None:

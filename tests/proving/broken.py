@@ -58,9 +58,10 @@ def stopping_is_taken_for_stopped(world: World) -> None:
 
 
 def no_other_start_is_looked_for(world: World) -> None:
-    """Neither by the service, in lists, mailboxes and chains, nor by the agent right before it starts one."""
+    """Neither by the service, in lists, mailboxes, chains and other Jobs, nor by the agent right before its start."""
     assert world.cluster is not None
     world.cluster.model.check_beside = lambda old: None  # type: ignore[method-assign]
+    world.registry = Over(world.registry, active=lambda **_: iter(()))
     world.mailbox = Over(world.mailbox, heartbeat_times=lambda job: {})
     _scheduled(
         world,

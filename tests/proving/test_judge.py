@@ -80,6 +80,23 @@ SILENT_NODE = Story(
     runs=(Run(platform="slurm", ranks=8, troubles=(Trouble(kind="node_hangs", step=42),)),),
     length_s=3600.0,
 )
+REPLACED_UNSEEN = Story(  # the second attempt's heartbeat is shown a few seconds after the third was ordered
+    seed=135724680000369,
+    runs=(
+        Run(
+            name="lm1",
+            step_s=24.5,
+            platform="slurm",
+            troubles=(
+                Trouble(kind="node_sick", step=3, hits=2),
+                Trouble(kind="hang", step=17, hits=9, after_s=636.0),
+            ),
+        ),
+    ),
+    source_faults=(SourceFault(kind="heartbeats_frozen", from_s=42.0, to_s=169.0),),
+    length_s=3600.0,
+    nodes=6,
+)
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,7 @@ CASES = (
         story(Trouble(kind="spike", step=45), save_every=10),
     ),
     Case("budget_exceeded", broken.repairs_of_a_day_are_not_counted, THREE_DIE, "repairs within a day"),
+    Case("budget_exceeded", broken.the_budget_is_boundless, REPLACED_UNSEEN, "gained nothing"),
     Case(
         "budget_exceeded",
         broken.deaths_for_want_of_memory_are_read_as_the_platform_s,

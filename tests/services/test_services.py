@@ -806,3 +806,16 @@ def test_attempts_that_began_no_further_on_than_the_one_before_are_counted(
         for number, (incident_id, first) in enumerate(rows, start=1)
     ]
     assert began_again(attempts, Unknown("throttled")) == count
+
+
+@pytest.mark.parametrize(("is_seen", "count"), [(True, 2), (False, 1)], ids=["no step", "nothing of it was seen"])
+def test_an_attempt_that_is_seen_to_die_before_a_step_has_begun_no_further_on(is_seen: bool, count: int) -> None:
+    named = [("a1", Known(1)), ("a2", Unknown("no step seen yet")), ("a3", Known(1))]
+    attempts = [
+        Attempt(
+            job_id=JOB, number=2, name=name, submitted_at=START, incident_id="inc", first_step=first,
+            died_before_step=is_seen and name == "a2",
+        )
+        for name, first in named
+    ]  # fmt: skip
+    assert began_again(attempts, Unknown("throttled")) == count

@@ -145,6 +145,31 @@ def test_a_name_taken_by_a_run_that_lives_and_is_ours_is_adopted_and_never_chang
     assert w.scheduler.submitted == []
 
 
+@pytest.mark.parametrize(
+    ("mailbox", "status", "is_left"),
+    [
+        (MAILBOX, AttemptStatus.RUNNING, True),
+        (MAILBOX, AttemptStatus.COMPLETED, False),
+        ("s3://box/other", AttemptStatus.RUNNING, False),
+    ],
+    ids=["it lives", "it has ended", "elsewhere"],
+)
+def test_nothing_is_started_beside_an_older_job_that_lives_in_the_same_mailbox_and_sends_no_heartbeats(
+    w: World, mailbox: str, status: AttemptStatus, is_left: bool
+) -> None:
+    """The platform's list of what is younger than the Job does not name it."""
+    w.scheduler.put("older", AttemptStatus.RUNNING, mailbox=mailbox)
+    found = w.scheduler.find("older")
+    assert found is not None
+    w.intake.register(replace(found, created_at=w.clock.now() - timedelta(hours=1)))
+    w.scheduler.put("older", status, mailbox=mailbox)
+    w.scheduler.unlisted.add("older")
+    w.fail(JOB, BOOM)
+    w.run(5)
+    assert (w.scheduler.submitted == []) is is_left, w.story()
+    assert ("resubmit.refused" in w.rules()) is is_left
+
+
 @pytest.mark.parametrize(("mailbox", "is_adopted"), [(MAILBOX, True), ("s3://box/other", False)])
 def test_a_run_of_ours_that_only_its_heartbeats_show_is_adopted_once_the_platform_is_asked_for_its_name(
     w: World, mailbox: str, is_adopted: bool

@@ -16,13 +16,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.aws.s3.checkpoints import S3Checkpoints
+from chalicelib.aws.s3.lives import lives_in
 from chalicelib.aws.s3.objects import S3Objects
 from chalicelib.aws.s3.reports import S3Reports
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptView, CheckpointView, ReplyView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.protocol.keys import KeyKind, heartbeat_prefix, parse_key
 from rekindle.protocol.mailbox import (
@@ -73,7 +74,8 @@ class S3Mailbox:
             is_unread = isinstance(err, MailboxError)  # there is one, whatever it says
             return replace(attempt, first_step=why, last_step=why, is_heartbeat_unread=is_unread)
         if newest is None:
-            return attempt
+            has_completed = attempt.status is AttemptStatus.COMPLETED
+            return replace(attempt, is_heartbeat_unread=has_completed and self._is_claimed(job, attempt.name))
         heartbeat, written_at = newest
         return replace(
             attempt,
@@ -94,6 +96,15 @@ class S3Mailbox:
             life=heartbeat.life,
             died_of=heartbeat.died_of,
         )
+
+    def _is_claimed(self, job: Job, attempt: str) -> bool:
+        """A process holds the attempt, or has: its monitor writes heartbeats, and none that is found is no evidence."""
+        if not job.mailbox:
+            return False
+        try:
+            return any(lives_in(self._objects, _root(job)).claims(attempt))
+        except (MailboxError, NotAuthorized):
+            return False
 
     def _newest(self, job: Job, attempt: str) -> tuple[Heartbeat, datetime | None] | None:
         """The attempt's heartbeat, and when the store got it; None while there is none.

@@ -144,7 +144,8 @@ class Attempt(Record):
 
     `went_back`: it left the line of those before it at `resume_step` on purpose (an order, a poisoned run). `began`:
     the platform has run its script, and not only waited for capacity; False also while that is not known. `left_out`
-    and `left_nodes` are its order's (ResubmitJob).
+    and `left_nodes` are its order's (ResubmitJob). `died_before_step`: it failed, and its last heartbeat, shortly
+    before, showed no step.
     """
 
     job_id: str
@@ -163,6 +164,7 @@ class Attempt(Record):
     began: bool = False
     left_out: tuple[str, ...] = ()
     left_nodes: tuple[str, ...] = ()
+    died_before_step: bool = False
 
     def updated(self, newer: Attempt) -> Attempt:
         """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""
@@ -174,6 +176,7 @@ class Attempt(Record):
             ended_at=newer.ended_at or self.ended_at,
             superseded_at=newer.superseded_at or self.superseded_at,
             began=newer.began or self.began,
+            died_before_step=newer.died_before_step or self.died_before_step,
         )
 
 

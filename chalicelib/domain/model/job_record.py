@@ -19,10 +19,10 @@ class JobRecord(Record):
     `furthest_saved` is the newest sealed save that was ever seen on the way to where the run is now, whatever has
     become of it. `resumed_at` are the steps that the newest attempts resumed at, the newest last, and `came_to` how
     far each came; None where that is not known. `began_again` counts the newest attempts of ours in a row that
-    began no further on than the one before them, of those whose first step is known. `began_before` is the first
-    step of the attempt before this one. `had_checkpoints`: a manifest of the Job has been seen, or an attempt of it
-    has resumed from a checkpoint or has answered that it saved one, so that an observation which finds none has
-    found them gone.
+    began no further on than the one before them, or died before a step, of those of which that is known.
+    `began_before` is the first step of the attempt before this one. `had_checkpoints`: a manifest of the Job has been
+    seen, or an attempt of it has resumed from a checkpoint or has answered that it saved one, so that an observation
+    which finds none has found them gone.
 
     How often it was started. `ran` names the newest that was submitted by a person, and those of ours since that
     have begun. `restarts_of_an_hour`, `restarts_of_last_hours` (run/job_record.py) and `restarts_of_a_day` count

@@ -109,6 +109,8 @@ def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
         first = first_step_seen(attempt, view)
         if isinstance(first, Known):
             steps.append(first.value)
+        elif steps and (attempt.died_before_step or (view is not None and _died_before_step(attempt, view))):
+            steps.append(steps[-1])  # it left nothing that a later one could begin after
     count = 0
     for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
         if now > before:
@@ -142,7 +144,13 @@ def updated_by(attempt: Attempt, incident: Incident, view: AttemptView) -> Attem
         last_step=step_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
         ended_at=ended_at,
         began=has_begun(view),
+        died_before_step=_died_before_step(attempt, view),
     )
+
+
+def _died_before_step(attempt: Attempt, view: AttemptView) -> bool:
+    """One that was stopped before its first step tells nothing."""
+    return view.name == attempt.name and view.status is AttemptStatus.FAILED and view.made_no_step
 
 
 def has_begun(view: AttemptView) -> bool:

@@ -79,6 +79,8 @@ def completed_unseen(context: RuleContext, attempt: AttemptView) -> Decision | N
 def _has_unseen_end(context: RuleContext, attempt: AttemptView) -> bool:
     """False for a run whose steps were never seen, in this attempt or before: it has no monitor. One that was not seen
     to pass the step at which the run had failed may have crashed there once more, whatever its platform calls it."""
+    if attempt.is_heartbeat_unread:
+        return True  # it has a monitor
     if attempt.work == FINISHED or not isinstance(context.incident.target_step, Known):
         return False
     if attempt.heartbeat_at is None:

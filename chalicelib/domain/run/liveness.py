@@ -8,11 +8,11 @@ from typing import Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, is_poisoned, step_word, story
 from chalicelib.domain.fault_specs.faults import HEALED_BY_REPAIR, NODE_FAULTS
-from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat, is_denied
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns
-from chalicelib.domain.faults.stalls import is_past_stall, stalls_of
+from chalicelib.domain.faults.stalls import is_past_stall, stalled_at, stalls_of
 from chalicelib.domain.model.action import Severity
-from chalicelib.domain.model.incident import Phase, best_step
+from chalicelib.domain.model.incident import Incident, Phase, best_step
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus, AttemptView
@@ -28,6 +28,7 @@ NEXT_HEARTBEAT: Final = timedelta(seconds=10)  # most of the time between two he
 STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 LATE: Final = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
 UNTOLD: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
+_WEIGHS: Final = (*UNTOLD, Phase.HOLDING, Phase.CHECKPOINTING)  # nothing has been done about the run yet
 # What `weigh_claim` decides by.
 WEIGHED: Final = (
     "defer.confirm",
@@ -91,8 +92,24 @@ def _is_about_a_later_life(context: RuleContext, attempt: AttemptView, reported_
 
 def claims_are_over(context: RuleContext) -> bool:
     """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
+    return _are_nodes_mended(context) and not stands_reported(context)
+
+
+def left_with_its_stall(context: RuleContext) -> Incident:
+    """The Incident, about the stall that stands reported where every claim against the run's nodes is over."""
+    incident, attempt = context.incident, context.attempt
+    stalls = [stall for stall in stalls_of(incident) if not is_denied(stall, attempt, now=context.now)]
+    if incident.phase not in _WEIGHS or not stalls or not stands_reported(context) or not _are_nodes_mended(context):
+        return incident
+    stuck = stalled_at(incident)
+    target = stuck if isinstance(stuck, Known) and not incident.resubmission.tries else incident.target_step
+    rule = f"signal.{SignalKind.STALL}"
+    return dataclasses.replace(incident, fault=FaultClass.HANG, fault_rule=rule, target_step=target)
+
+
+def _are_nodes_mended(context: RuleContext) -> bool:
     incident = context.incident
-    if incident.fault not in NODE_FAULTS or incident.order is not None or stands_reported(context):
+    if incident.fault not in NODE_FAULTS or incident.order is not None:
         return False
     claims = _claims(context)
     return bool(claims) and all(is_claim_over(claim, incident, context.seen) for claim in claims)

@@ -8,6 +8,7 @@ from typing import Final
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
+from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
 from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
 from chalicelib.domain.model.known import Known
@@ -15,6 +16,7 @@ from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import MAKES_WAY, Response
 from chalicelib.domain.run.bad_nodes import is_claim_over
+from chalicelib.domain.run.hanging import OLD_CLAIM
 from chalicelib.domain.run.silence import is_silence
 from rekindle.protocol.signals import FaultClass
 
@@ -81,6 +83,14 @@ def _is_past_it(signal: Signal, _: RuleContext, attempt: AttemptView) -> bool:
     return is_moving and has_passed_stall(signal, attempt)
 
 
+def _is_fast_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
+    """Slow steps were reported, and a heartbeat of ten minutes later or more shows the usual speed."""
+    if signal.fault is not FaultClass.THROUGHPUT_DROP or attempt.heartbeat_at is None:
+        return False
+    is_settled = attempt.heartbeat_at - signal.occurred_at >= OLD_CLAIM  # the median of its steps lags
+    return is_settled and is_as_fast_as_usual(context.incident, attempt)
+
+
 _REFUTATIONS: Final[tuple[Callable[[Signal, RuleContext, AttemptView], bool], ...]] = (
     _is_denied,
     _is_over_for_its_node,
@@ -92,4 +102,5 @@ _REFUTATIONS: Final[tuple[Callable[[Signal, RuleContext, AttemptView], bool], ..
     _moves_since,
     _saved_since,
     _is_past_it,
+    _is_fast_since,
 )

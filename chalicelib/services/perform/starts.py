@@ -153,11 +153,31 @@ class AttemptStarter:
                 detail = f"{other}, an earlier attempt of the Job, has not ended: two attempts would run"
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
             if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
-                if self._lived_beside(owner, incident):
-                    return _shared(other, job)
-                detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
-                return ActionResult(action=name, done=Done.SIBLING, detail=detail)
+                return self._of_another_job(other, owner, job, incident)
+        older_job = self._older_job_beside(job)  # the platform's list begins with the Job
+        if older_job is not None:
+            return self._of_another_job(older_job.current_attempt, older_job.job_id, job, incident)
         return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
+
+    def _of_another_job(self, other: str, owner: str, job: Job, incident: Incident) -> ActionResult:
+        """`other` lives in the Job's mailbox, protected as the Job `owner`."""
+        if self._lived_beside(owner, incident):
+            return _shared(other, job)
+        detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
+        return ActionResult(action=ResubmitJob.__name__, done=Done.SIBLING, detail=detail)
+
+    def _older_job_beside(self, job: Job) -> Job | None:
+        """Another protected Job whose attempt trains in the Job's mailbox. Where a cluster has a queue of its own,
+        `next_link` has looked.
+
+        Raises:
+            Retryable: whether it does is not known now.
+        """
+        scheduler = self.scheduler.of(job.platform)
+        if not job.mailbox or scheduler.platform.holds_own_queue:
+            return None
+        beside = (other for other in self.registry.active() if other.job_id != job.job_id and other.place == job.place)
+        return next((other for other in beside if scheduler.describe(other.current_attempt).will_train), None)
 
     def _of_whom(self, result: ActionResult, job: Job) -> ActionResult:
         """A sibling that the platform has found: adopted, unless a Job protects it already."""
