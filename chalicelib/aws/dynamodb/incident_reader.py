@@ -67,13 +67,14 @@ class IncidentReader:
     def list_closed(self, *, limit: int, cursor: str | None = None) -> Page:
         """See ports.IncidentStore. Raises InvalidRequest for a cursor that is not ours."""
         request = items.index_query(items.INCIDENTS_CLOSED, newest_first=True) | {"Limit": limit}
-        if cursor is not None:
-            request["ExclusiveStartKey"] = items.read_cursor(cursor)
+        _, start = items.read_cursor(cursor, places=(items.INCIDENTS_CLOSED,))
+        if start is not None:
+            request["ExclusiveStartKey"] = start
         page = call(self._client.query, TableName=self._table, **request)
         stored = items.get_many(self._client, self._table, items.keys_of(page.get("Items", ())))
-        return Page(
-            incidents=tuple(incident_of(item) for item in stored), cursor=items.cursor_of(page.get("LastEvaluatedKey"))
-        )
+        last = page.get("LastEvaluatedKey")
+        after = items.cursor_of(items.INCIDENTS_CLOSED, last) if last else None
+        return Page(incidents=tuple(incident_of(item) for item in stored), cursor=after)
 
     def list_for_job(self, job_id: str, *, limit: int) -> tuple[Incident, ...]:
         return self._list_below(items.job_pk(job_id), limit)

@@ -31,6 +31,7 @@ INCIDENTS_CLOSED: Final = "INCIDENTS#CLOSED"
 META: Final = "META"
 
 TTL_ATTRIBUTE: Final = "ttl"
+_KEY_NAMES: Final = frozenset({"pk", "sk", "gsi1pk", "gsi1sk"})
 
 _PLAIN_BYTES: Final = 2048  # below this a readable text is worth more than the write units that compression saves
 BATCH: Final = 100  # Source: BatchGetItem, 100 items per call
@@ -346,18 +347,28 @@ def keys_of(items: Iterable[Item]) -> list[Item]:
     return [{"pk": item["pk"], "sk": item["sk"]} for item in items]
 
 
-def cursor_of(last: Mapping[str, Any] | None) -> str | None:
-    """An opaque cursor for a LastEvaluatedKey."""
-    key = {name: value["S"] for name, value in (last or {}).items()}
-    return base64.urlsafe_b64encode(json.dumps(key, sort_keys=True).encode()).decode() if key else None
+def cursor_of(place: str, row: Item | None) -> str:
+    """Opaque, and bound to its place. Rows and LastEvaluatedKeys hold the same key attributes."""
+    key = {name: value["S"] for name, value in (row or {}).items() if name in _KEY_NAMES}
+    return base64.urlsafe_b64encode(json.dumps([place, key], separators=(",", ":")).encode()).decode()
 
 
-def read_cursor(cursor: str) -> Item:
-    """ExclusiveStartKey of a cursor that `cursor_of` made. Raises InvalidRequest for anything else."""
+def read_cursor(cursor: str | None, *, places: tuple[str, ...]) -> tuple[str | None, Item | None]:
+    """Place and ExclusiveStartKey.
+
+    Raises:
+        InvalidRequest: not made by `cursor_of` for one of these places.
+    """
+    if cursor is None:
+        return None, None
     try:
-        start = {str(name): text(str(value)) for name, value in json.loads(base64.urlsafe_b64decode(cursor)).items()}
-    except (ValueError, TypeError, AttributeError) as err:
-        raise InvalidRequest("cursor", "is not one that this API gave out") from err
-    if set(start) != {"pk", "sk", "gsi1pk", "gsi1sk"}:
-        raise InvalidRequest("cursor", "is not one that this API gave out")
-    return start
+        place, key = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        start = {str(name): text(str(value)) for name, value in key.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as err:
+        raise InvalidRequest("cursor", "is not one that this API gave out for this question") from err
+    of_index = place in (INCIDENTS_OPEN, INCIDENTS_CLOSED, JOBS_ACTIVE, JOBS_ENDED)
+    wanted = _KEY_NAMES if of_index else {"pk", "sk"}
+    fits = not start or (set(start) == wanted and start["gsi1pk" if of_index else "pk"]["S"] == place)
+    if place not in places or not fits or not all(value["S"] for value in start.values()):
+        raise InvalidRequest("cursor", "is not one that this API gave out for this question")
+    return place, start or None

@@ -6,8 +6,6 @@ index (cluster, fault), at most `MAX_READ` Incidents are read for one page, and 
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC
 from typing import Any, Final
@@ -17,13 +15,12 @@ from chalicelib.aws.dynamodb.incident_items import incident_of
 from chalicelib.aws.dynamodb.items import Item
 from chalicelib.aws.dynamodb.jobs import job_of
 from chalicelib.aws.errors import call
-from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
+from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.job import Job
 from chalicelib.ports.incidents import IncidentQuery, Page
 
 MAX_READ: Final = 500  # Incidents looked at for one page: five BatchGetItem calls
-_KEY_NAMES: Final = frozenset({"pk", "sk", "gsi1pk", "gsi1sk"})
 _RECORDED_END: Final = "T#A"  # recorded lines are T#000001 …, appended ones T#A#<token>
 
 
@@ -39,7 +36,7 @@ class DynamoListings:
 
     def incidents(self, wanted: IncidentQuery, *, limit: int, cursor: str | None = None) -> Page:
         sources = self._of_job(wanted) if wanted.job_id is not None else self._of_index(wanted)
-        place, start = _read_cursor(cursor, places=tuple(sources))
+        place, start = items.read_cursor(cursor, places=tuple(sources))
         found: list[Incident] = []
         left = self._max_read
         names = list(sources)
@@ -54,12 +51,12 @@ class DynamoListings:
                     found.append(incident)
                     if len(found) == limit:
                         more = key is not keys[-1] or last is not None or name != names[-1]
-                        return Page(incidents=tuple(found), cursor=_cursor(name, key) if more else None)
+                        return Page(incidents=tuple(found), cursor=items.cursor_of(name, key) if more else None)
                 start = last
                 if start is None:
                     break
                 if left <= 0:
-                    return Page(incidents=tuple(found), cursor=_cursor(name, start))
+                    return Page(incidents=tuple(found), cursor=items.cursor_of(name, start))
         return Page(incidents=tuple(found), cursor=None)
 
     def _of_index(self, wanted: IncidentQuery) -> dict[str, dict[str, Any]]:
@@ -108,7 +105,7 @@ class DynamoListings:
     def jobs(self, *, active: bool | None, limit: int, cursor: str | None = None) -> tuple[tuple[Job, ...], str | None]:
         both = {True: items.JOBS_ACTIVE, False: items.JOBS_ENDED}
         names = list(both.values()) if active is None else [both[active]]
-        place, start = _read_cursor(cursor, places=tuple(names))
+        place, start = items.read_cursor(cursor, places=tuple(names))
         rows: list[Item] = []
         after: str | None = None
         for name in names[names.index(place) :] if place else names:
@@ -116,10 +113,10 @@ class DynamoListings:
             rows += keys
             start = None
             if last is not None:
-                after = _cursor(name, last)
+                after = items.cursor_of(name, last)
                 break
             if len(rows) == limit and name != names[-1]:
-                after = _cursor(names[-1], None)
+                after = items.cursor_of(names[-1], None)
                 break
         stored = items.get_many(self._client, self._table, items.keys_of(rows))
         return tuple(job_of(item) for item in stored), after
@@ -149,7 +146,7 @@ class DynamoListings:
     ) -> tuple[tuple[TimelineEntry, ...], str | None]:
         """See ports.Listings. Recorded lines come by the page; the few appended ones are put where their time is."""
         pk = items.incident_pk(incident_id)
-        place, start = _read_cursor(cursor, places=(pk,))
+        place, start = items.read_cursor(cursor, places=(pk,))
         if cursor is None and items.get(self._client, self._table, items.key(pk)) is None:
             raise UnknownEntity(f"incident {incident_id!r} does not exist")
         recorded = {
@@ -172,7 +169,7 @@ class DynamoListings:
             line for line in appended if (floor is None or line.at > floor) and (latest is None or line.at <= latest)
         ]
         story = sorted([*lines, *between], key=lambda line: line.at)
-        return tuple(story), _cursor(pk, last) if last is not None else None
+        return tuple(story), items.cursor_of(pk, last) if last is not None else None
 
     def _line_at(self, pk: str, start: Item) -> TimelineEntry | None:
         stored = items.get(self._client, self._table, items.key(pk, start["sk"]["S"]))
@@ -204,30 +201,3 @@ def _incident_key(row: Item) -> Item:
     if "incident_id" in row:
         return items.key(items.incident_pk(row["incident_id"]["S"]))
     return {"pk": row["pk"], "sk": row["sk"]}
-
-
-def _cursor(place: str, row: Item | None) -> str:
-    """Opaque, and bound to its place. Rows and LastEvaluatedKeys hold the same key attributes."""
-    key = {name: value["S"] for name, value in (row or {}).items() if name in _KEY_NAMES}
-    return base64.urlsafe_b64encode(json.dumps([place, key], separators=(",", ":")).encode()).decode()
-
-
-def _read_cursor(cursor: str | None, *, places: tuple[str, ...]) -> tuple[str | None, Item | None]:
-    """Place and ExclusiveStartKey.
-
-    Raises:
-        InvalidRequest: not made by `_cursor` for one of these places.
-    """
-    if cursor is None:
-        return None, None
-    try:
-        place, key = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        start = {str(name): items.text(str(value)) for name, value in key.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as err:
-        raise InvalidRequest("cursor", "is not one that this API gave out for this question") from err
-    of_index = place in (items.INCIDENTS_OPEN, items.INCIDENTS_CLOSED, items.JOBS_ACTIVE, items.JOBS_ENDED)
-    wanted = _KEY_NAMES if of_index else {"pk", "sk"}
-    fits = not start or (set(start) == wanted and start["gsi1pk" if of_index else "pk"]["S"] == place)
-    if place not in places or not fits or not all(value["S"] for value in start.values()):
-        raise InvalidRequest("cursor", "is not one that this API gave out for this question")
-    return place, start or None
