@@ -1,34 +1,35 @@
 """Whole folders: all ranks write beside, then the folder gets its name. What has the name is complete.
 
-    step-100.tmp-rekindle-<attempt>-<number>     while it is written
-    step-100                                     when all ranks have written
+    step-100.tmp-rekindle-<attempt>-<start>-<number>     while it is written
+    step-100                                             when all ranks have written
 
 A process that is killed leaves the former, which no rule takes for a checkpoint, and which the next start removes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rekindle.integrations.rank_coordinator import clean, put_in_place
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
 from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME
+
+REPLACED = ".rekindle-replaced"  # the end of a name that no framework reads as a checkpoint
 
 _OWN = secrets.token_hex(8)
 _cleaned: set[Path] = set()
 _saves: dict[str, int] = {}  # of each folder by this process; the same on all ranks, for all save it
 
 
-@contextlib.contextmanager
+@contextmanager
 def write_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """The folder to write into instead of `path`; on leaving, it becomes `path`. Called on every rank.
 
@@ -62,11 +63,7 @@ class FolderSave:
         self._is_first_of_host = process_environment().get("LOCAL_RANK") == "0"
         if self._is_first:
             remove_leftovers_once(self.target.parent)
-        _saves[self.target.name] = number = _saves.get(self.target.name, 0) + 1
-        # Never the name of another save's, whose files may still lie there; the same on all ranks.
-        attempt = re.sub(r"[^A-Za-z0-9._-]", "-", process_environment().get(ENV_ATTEMPT_NAME) or "run")[:100]
-        start = store().space if rank_and_world()[1] > 1 else _OWN
-        self.beside = self.target.with_name(f"{self.target.name}{FOLDER_MARK}{attempt}-{start}-{number}")
+        self.beside = folder_beside(self.target)
 
     def failed(self, error: BaseException) -> None:
         """This rank's part is not written, so there is no checkpoint, on any rank.
@@ -112,9 +109,64 @@ class FolderSave:
         shutil.rmtree(self.beside, ignore_errors=True)
 
 
+def folder_beside(target: Path) -> Path:
+    """Never that of another save's, whose files may still lie there; the same on all ranks, which all call this.
+
+    Raises what torch's store raises.
+    """
+    _saves[target.name] = number = _saves.get(target.name, 0) + 1
+    attempt = re.sub(r"[^A-Za-z0-9._-]", "-", process_environment().get(ENV_ATTEMPT_NAME) or "run")[:100]
+    start = store().space if rank_and_world()[1] > 1 else _OWN
+    return target.with_name(f"{target.name}{FOLDER_MARK}{attempt}-{start}-{number}")
+
+
 def remove_leftovers_once(folder: Path) -> None:
-    """What killed saves left there, on a thread, at this process's first save into that folder."""
-    if folder not in _cleaned:
-        _cleaned.add(folder)
-        clean(folder)
-        threading.Thread(target=remove_leftovers, args=(folder,), name="rekindle-clean", daemon=True).start()
+    """What killed saves left there, on a thread, at this process's first save into that folder.
+
+    What they were about to replace is put back before. Raises: OSError.
+    """
+    if folder in _cleaned:
+        return
+    _cleaned.add(folder)
+    for entry in folder.glob(f".*{REPLACED}"):
+        target = entry.with_name(entry.name[1 : -len(REPLACED)])
+        if target.exists():
+            remove(entry)
+        else:
+            entry.rename(target)
+    threading.Thread(target=remove_leftovers, args=(folder,), name="rekindle-clean", daemon=True).start()
+
+
+def put_in_place(beside: Path, target: Path) -> None:
+    """Rename, also where `target` is a folder with content. Raises: OSError; `target` is then what it was."""
+    replaced = target.with_name(f".{target.name}{REPLACED}")
+    is_there = target.exists()
+    if is_there:
+        remove(replaced)
+        target.rename(replaced)
+    try:
+        beside.rename(target)
+    except OSError:
+        if is_there:
+            replaced.rename(target)
+        raise
+    sync(target.parent)
+    with suppress(OSError):
+        remove(replaced)
+
+
+def sync(folder: Path) -> None:
+    """A rename lasts when its folder is on the disk."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def remove(path: Path) -> None:
+    """A folder with its content, or a file; nothing where nothing is. Raises: OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -19,11 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from rekindle.integrations.folder_save import REPLACED, folder_beside, put_in_place, remove, remove_leftovers_once
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.trouble import logger
-
-WRITING, REPLACED = ".rekindle-writing", ".rekindle-replaced"  # ends of names that no framework reads as a checkpoint
 
 COME_S: Final = 30.0  # for the other ranks' parts of a save, once one rank has left it in the middle
 TRIAL_BYTES: Final = 2**16  # that are written where a save goes to: a full disk, a quota and a lost mount refuse them
@@ -34,13 +33,10 @@ class SaveFailed(RuntimeError):
 
 
 class RankCoordinator:
-    """One per integration, used on the training thread.
+    """One per integration, used on the training thread."""
 
-    meets: whether ranks wait for each other in the middle of the framework's saves, as far as is known.
-    """
-
-    def __init__(self, *, meets: bool = True) -> None:
-        self.meets = meets
+    def __init__(self) -> None:
+        self.meets = True  # whether ranks wait for each other in the middle of the framework's saves, if known
         self._is_saving = False
         self._kept: BaseException | None = None
         self._failures = 0  # saves that failed on some rank, which all ranks count alike
@@ -141,12 +137,11 @@ class RankCoordinator:
         checkpoint. Raises: what `ready` and `save` raise, after what was written has been removed.
         """
         is_first = rank_and_world()[0] == 0
-        beside = target.with_name(f".{target.name}{WRITING}")
-        with self.save():
-            if is_first:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                clean(target.parent)
         self.ready(target.parent)
+        with self.save():
+            beside = folder_beside(target)
+            if is_first:
+                remove_leftovers_once(target.parent)
         try:
             with self.save():
                 yield beside
@@ -219,49 +214,3 @@ def size_of(path: Path) -> int:
         with suppress(OSError):
             total += entry.stat().st_size if entry.is_file() else 0
     return total
-
-
-def put_in_place(beside: Path, target: Path) -> None:
-    """Rename, also where `target` is a folder with content. Raises: OSError; `target` is then what it was."""
-    replaced = target.with_name(f".{target.name}{REPLACED}")
-    is_there = target.exists()
-    if is_there:
-        target.rename(replaced)
-    try:
-        beside.rename(target)
-    except OSError:
-        if is_there:
-            replaced.rename(target)
-        raise
-    sync(target.parent)
-    with suppress(OSError):
-        remove(replaced)
-
-
-def sync(folder: Path) -> None:
-    """A rename lasts when its folder is on the disk."""
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def clean(folder: Path) -> None:
-    """Remove what saves that were killed left in a folder, and put back what they were about to replace."""
-    for entry in folder.glob(f".*{REPLACED}"):
-        target = entry.with_name(entry.name[1 : -len(REPLACED)])
-        if target.exists():
-            remove(entry)
-        else:
-            entry.rename(target)
-    for entry in folder.glob(f".*{WRITING}"):
-        remove(entry)
-
-
-def remove(path: Path) -> None:
-    """A folder with its content, or a file; nothing where nothing is. Raises: OSError."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

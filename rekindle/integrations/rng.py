@@ -39,7 +39,7 @@ def rng_state() -> dict[str, Any]:
     return state
 
 
-def gathered_rng(step: int | None = None) -> list[dict[str, Any]]:
+def gathered_rng(step: int) -> list[dict[str, Any]]:
     """`rng_state` of all ranks, in order, on rank 0; an empty list elsewhere. Call it on every rank.
 
     step: of the save that they are for. Raises: TimeoutError on rank 0 where a rank does not come within a minute.
@@ -48,7 +48,7 @@ def gathered_rng(step: int | None = None) -> list[dict[str, Any]]:
         return [rng_state()]
     written = io.BytesIO()
     torch.save(rng_state(), written)
-    texts = gathered(base64.b64encode(written.getvalue()).decode(), GATHER_S, "" if step is None else f"rng-{step}")
+    texts = gathered(base64.b64encode(written.getvalue()).decode(), GATHER_S, f"rng-{step}")
     return [torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True) for text in texts]
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch.utils.data import Sampler, get_worker_info
 
 from rekindle.integrations.rng import quietly, seed_draws
+from rekindle.integrations.torch_ranks import rank_and_world
 from rekindle.monitor.saving.samples import watch_samples
 from rekindle.protocol.mailbox import ResumePlan, SkipWindow
 
@@ -80,50 +80,45 @@ class ResumableSampler(Sampler):
         resume: ResumePlan | None = None,
     ) -> None:
         """Raises: ValueError where the data do not suffice for one step, or the rank is not below the world size."""
-        is_distributed = dist.is_available() and dist.is_initialized()
-        self.rank = rank if rank is not None else dist.get_rank() if is_distributed else 0
-        self.world_size = world_size if world_size is not None else dist.get_world_size() if is_distributed else 1
+        own_rank, ranks = rank_and_world()
+        self.rank = own_rank if rank is None else rank
+        self.world_size = ranks if world_size is None else world_size
         self.samples, self.batch_size, self.accumulate = len(dataset), batch_size, accumulate
         self.seed, self.shuffle = seed, shuffle
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank must be 0 to {self.world_size - 1}, not {self.rank}")
         if batch_size < 1 or accumulate < 1:
             raise ValueError("batch_size and accumulate must be at least 1")
-        self._used_by_step = batch_size * self.world_size * accumulate  # samples, by all ranks
-        self.steps_per_epoch = self.samples // self._used_by_step
+        self.used_by_step = batch_size * self.world_size * accumulate  # samples, by all ranks
+        self.steps_per_epoch = self.samples // self.used_by_step
         if self.steps_per_epoch < 1:
             raise ValueError(f"dataset: {self.samples} samples are fewer than one step of all ranks uses")
         self._begin = _Begin()
         self._resume = ResumePlan()
         if resume is not None:
             self.leave_out(resume)
-        self._done = self._resume.step or 0
+        self.done = self._resume.step or 0  # the last step that was handed out whole, or passed over
         self._epoch = -1
         self._order: Any = None
-
-    @property
-    def done(self) -> int:
-        """The last step that was handed out whole, or passed over."""
-        return self._done
 
     def go_on_after(self, step: int) -> None:
         """The next iteration begins with the batch of `step + 1`."""
         if step < 0:
             raise ValueError("step must not be negative")
         if step < self._begin.step:
-            self._begin = self._begun(step, self._resume.samples_per_step or self._used_by_step)
-        self._done = step
+            self._begin = self._begun(step, self._resume.samples_per_step or self.used_by_step)
+        self.done = step
 
     def leave_out(self, resume: ResumePlan) -> None:
         """Take the windows of this plan, where the sampler is made before the plan is known."""
         before = resume.samples_per_step
         if before is None and resume.world_size is not None:
-            before = self._used_by_step // self.world_size * resume.world_size  # with the same batch of a rank
+            before = self.used_by_step // self.world_size * resume.world_size  # with the same batch of a rank
         if resume.step is not None and resume.samples is not None:
             self._begin = _Begin(resume.step, *divmod(resume.samples, self.samples))
         elif resume.step is not None and before is not None:
             self._begin = self._begun(resume.step, before)
-        if before is not None and before != self._used_by_step:
+        if before is not None and before != self.used_by_step:
             resume = replace(
                 resume, skip=tuple(self._window(window, resume.step or 0, before) for window in resume.skip)
             )
@@ -139,7 +134,7 @@ class ResumableSampler(Sampler):
         """The steps that use, in what goes on after a step, the samples that the window's used: `before` each."""
         first, last = (max(edge - after, 0) * before for edge in (window.from_step - 1, window.to_step - 1))
         return SkipWindow(
-            from_step=after + first // self._used_by_step + 1, to_step=after - -last // self._used_by_step + 1
+            from_step=after + first // self.used_by_step + 1, to_step=after - -last // self.used_by_step + 1
         )
 
     def used(self, step: int) -> int | None:
@@ -149,26 +144,21 @@ class ResumableSampler(Sampler):
         if step == self._begin.step:
             return self._begin.epoch * self.samples + self._begin.used
         epoch, at = self._position_of(step)
-        return epoch * self.samples + at + self._used_by_step
-
-    @property
-    def used_by_step(self) -> int:
-        """Samples, by all ranks."""
-        return self._used_by_step
+        return epoch * self.samples + at + self.used_by_step
 
     def _position_of(self, step: int) -> tuple[int, int]:
         """(epoch, how many of its samples were used before the step)."""
         begin = self._begin
-        number, rest = step - begin.step - 1, (self.samples - begin.used) // self._used_by_step
+        number, rest = step - begin.step - 1, (self.samples - begin.used) // self.used_by_step
         if number < rest:
-            return begin.epoch, begin.used + number * self._used_by_step
+            return begin.epoch, begin.used + number * self.used_by_step
         epochs, at = divmod(number - rest, self.steps_per_epoch)
-        return begin.epoch + 1 + epochs, at * self._used_by_step
+        return begin.epoch + 1 + epochs, at * self.used_by_step
 
     def _last_of_epoch(self, step: int) -> int:
         """The last step of the epoch that this step is in."""
         begin = self._begin
-        end = begin.step + (self.samples - begin.used) // self._used_by_step
+        end = begin.step + (self.samples - begin.used) // self.used_by_step
         return end if step <= end else end - -(step - end) // self.steps_per_epoch * self.steps_per_epoch
 
     def next_step(self, step: int) -> int:
@@ -180,7 +170,7 @@ class ResumableSampler(Sampler):
 
     def end_epoch(self) -> None:
         """Pass over what is left of the epoch of the last step handed out: windows, at its end."""
-        self._done = self._last_of_epoch(self._done) if self._done else 0
+        self.done = self._last_of_epoch(self.done) if self.done else 0
 
     def batch(self, step: int, part: int = 0) -> list[int]:
         """The sample numbers of this rank in a step; `part` counts the accumulated batches."""
@@ -206,22 +196,22 @@ class ResumableSampler(Sampler):
 
     def steps(self, loader: Iterable[_B], last: int) -> Iterator[tuple[int, _B]]:
         """(step, batch) from where the run stands to step `last`, over all epochs. `loader` reads this sampler."""
-        while self._done < last:
-            end = self._last_of_epoch(self._done + 1)
+        while self.done < last:
+            end = self._last_of_epoch(self.done + 1)
             numbers = (step for step in self._rest() for _ in range(self.accumulate))
             for index, (step, batch) in enumerate(zip(numbers, quietly(loader), strict=False), start=1):
                 if step > last:
-                    self._done = last
+                    self.done = last
                     return
                 if index % self.accumulate == 0:
-                    self._done = step
+                    self.done = step
                 yield step, batch
-            self._done = min(end, last)
+            self.done = min(end, last)
 
     def state_dict(self) -> dict[str, Any]:
         """What `load_state_dict` needs: the position, and what the order depends on."""
-        used = {"used": self.used(self._done)}
-        return {"step": self._done, **used, **{name: getattr(self, name) for name in (*_ORDER, *_STEP)}}
+        used = {"used": self.used(self.done)}
+        return {"step": self.done, **used, **{name: getattr(self, name) for name in (*_ORDER, *_STEP)}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the saved step, and the last sample that was used by then.
@@ -239,6 +229,6 @@ class ResumableSampler(Sampler):
             self._begin = self._begun(step, math.prod(int(state[name]) for name in _STEP))
 
     def _rest(self) -> Iterator[int]:
-        end = self._last_of_epoch(self._done + 1)
-        rest = range(self._done + 1, end + 1)
+        end = self._last_of_epoch(self.done + 1)
+        rest = range(self.done + 1, end + 1)
         return (step for step in rest if not self._resume.should_skip(step))

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from rekindle.checkpoints.folders import judged_at
-from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once
-from rekindle.integrations.rank_coordinator import sync
+from rekindle.integrations.folder_save import FolderSave, remove_leftovers_once, sync
 from rekindle.integrations.rng import gathered_rng, restore_rng, rng_state
 from rekindle.integrations.torch_ranks import check_interface, dcp_group, rank_and_world
 from rekindle.monitor.base.trouble import logger
@@ -147,40 +146,36 @@ def save_dcp(
     if future is None:
         save.done()
     else:
-        _background.append(_Background(future, save, step, on_done if rank == 0 else None))
+        _background.append(_in_background(future, save, step, on_done if rank == 0 else None))
     _written[os.path.abspath(target)] = step
     return target
 
 
-class _Background:
-    """A save under way on threads. `wait` raises what went wrong with it."""
+def _in_background(
+    future: Any, save: FolderSave, step: int, on_done: Callable[[Path, int], None] | None
+) -> Future[None]:
+    """Of a save under way on threads: done when the folder has its name. Its result raises what went wrong."""
+    ended: Future[None] = Future()
 
-    def __init__(self, future: Any, save: FolderSave, step: int, on_done: Callable[[Path, int], None] | None) -> None:
-        self._save = save
-        self._step = step
-        self._on_done = on_done
-        self._result: Future[None] = Future()
-        future.add_done_callback(self._written)
-
-    def wait(self) -> None:
-        self._result.result()
-
-    def _written(self, future: Any) -> None:
+    def written(future: Any) -> None:
         """This rank's shards are written; for rank 0 `.metadata` too, which lists them all."""
         try:
             try:
                 future.result()
-                _remove_empty(self._save.beside, rank_and_world()[0])
+                _remove_empty(save.beside, rank_and_world()[0])
             except BaseException as err:
-                self._save.failed(err)
+                save.failed(err)
                 raise
-            self._save.done()
-            if self._on_done is not None:
-                self._on_done(self._save.target, self._step)
+            save.done()
+            if on_done is not None:
+                on_done(save.target, step)
         except BaseException as err:
-            self._result.set_exception(err)
+            ended.set_exception(err)
         else:
-            self._result.set_result(None)
+            ended.set_result(None)
+
+    future.add_done_callback(written)
+    return ended
 
 
 def _remove_empty(folder: Path, rank: int) -> None:
@@ -190,14 +185,14 @@ def _remove_empty(folder: Path, rank: int) -> None:
             shard.unlink()
 
 
-_background: list[_Background] = []  # the asynchronous save under way, if any
+_background: list[Future[None]] = []  # the asynchronous save under way, if any
 _written: dict[str, int] = {}  # the folder that this process saved last, and the step in it
 
 
 def wait_for_dcp() -> None:
     """Until the background save, if any, is over. Raises what that save raised."""
     while _background:
-        _background.pop().wait()
+        _background.pop().result()
 
 
 def _drain() -> None:
@@ -279,14 +274,12 @@ def save_rng(folder: str | os.PathLike[str]) -> None:
     write_file(Path(folder) / _rng_name(rank_and_world()[0]), rng_state())
 
 
-def load_rng(folder: str | os.PathLike[str]) -> bool:
-    """Restore this rank's generators from a folder that as many ranks as there are now wrote; whether it was one."""
+def load_rng(folder: str | os.PathLike[str]) -> None:
+    """Restore this rank's generators from a folder that as many ranks as there are now wrote."""
     rank, world = rank_and_world()
     source = Path(folder)
-    if len(list(source.glob(_rng_name(None)))) != world:
-        return False
-    restore_rng(torch.load(source / _rng_name(rank), map_location="cpu", weights_only=True))
-    return True
+    if len(list(source.glob(_rng_name(None)))) == world:
+        restore_rng(torch.load(source / _rng_name(rank), map_location="cpu", weights_only=True))
 
 
 def _rng_name(rank: int | None) -> str:

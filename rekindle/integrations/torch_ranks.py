@@ -227,17 +227,17 @@ def all_ready() -> Iterator[None]:
         raise RuntimeError(f"the save cannot begin: {why}")
 
 
-def gathered(text: str, timeout_s: float, name: str = "") -> list[str]:
+def gathered(text: str, timeout_s: float, name: str) -> list[str]:
     """All ranks' texts, in order, on rank 0; an empty list elsewhere. Call it on every rank; only rank 0 waits.
 
-    name: the same on all ranks, such as a step; by default the number of calls. Raises on rank 0:
-    TimeoutError; SaveGivenUp where another rank's part of the save has failed. Raises what torch's store raises.
+    name: the same on all ranks, such as a step. Raises on rank 0: TimeoutError; SaveGivenUp where another rank's
+    part of the save has failed. Raises what torch's store raises.
     """
     rank, world = rank_and_world()
     if world == 1:
         return [text]
     shared = store()
-    key = f"gathered-{name}" if name else f"gathered/{_count('gathered')}"
+    key = f"gathered-{name}"
     if rank != 0:
         shared.put(f"{key}/{rank}", text)
         return []

@@ -15,8 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from rekindle.integrations import folder_save
-from rekindle.integrations.folder_save import write_folder
-from rekindle.integrations.rank_coordinator import RankCoordinator, clean, put_in_place
+from rekindle.integrations.folder_save import put_in_place, write_folder
+from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
@@ -91,13 +91,20 @@ def test_a_save_that_fails_leaves_the_checkpoint_before_it_and_nothing_beside(tm
 
 
 def test_what_a_killed_save_left_is_cleaned_and_what_it_was_about_to_replace_is_put_back(tmp_path: Path) -> None:
-    for name in (".step-1.rekindle-writing", ".step-2.rekindle-replaced", "step-3", ".step-3.rekindle-replaced"):
+    killed = tmp_path / "step-1.tmp-rekindle-run-a1-0f-1"
+    for name in (killed.name, ".step-2.rekindle-replaced", "step-3", ".step-3.rekindle-replaced"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.bin").write_text(name)
-    clean(tmp_path)
+    for path in (killed / "a.bin", killed):
+        os.utime(path, (0, 0))  # before this process
+    with RankCoordinator().folder(tmp_path / "step-4") as beside:
+        beside.mkdir()
+        (beside / "a.bin").write_text("whole")
+    wait_for("removal of the killed save", lambda: not killed.exists())
     assert {entry.name: (entry / "a.bin").read_text() for entry in tmp_path.iterdir()} == {
         "step-2": ".step-2.rekindle-replaced",
         "step-3": "step-3",
+        "step-4": "whole",
     }
 
 

@@ -32,7 +32,7 @@ def launch(tmp_path: Path, played: dict[str, dict[str, Any]], nurseries: Nurseri
 
 
 def leftovers(attempt: Attempt) -> list[str]:
-    return [path.name for path in (attempt.home / "checkpoints").glob(".*rekindle*")]
+    return [path.name for path in (attempt.home / "checkpoints").glob("*rekindle*")]
 
 
 @pytest.mark.parametrize(("framework", "rank"), WRITERS)
