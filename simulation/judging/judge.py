@@ -86,6 +86,7 @@ class Judge(Watcher):
         ] = []  # called recovered since the last minute, with a bad loss
         self._strange: dict[str, tuple[tuple[int, int], datetime | None]] = {}  # of a run: see `_note_strange`
         self._current_since: dict[tuple[str, str], datetime] = {}  # by Job and attempt: since when it is the Job's
+        self._spares: dict[str, int] = {}  # by attempt: how many well nodes it could have had
         self._disturbed_at: datetime | None = None  # when anything last kept the service from seeing or acting
 
     def over(self, world: World) -> Judge:
@@ -237,6 +238,9 @@ class Judge(Watcher):
     def submitted(self, attempt: Attempt) -> None:
         run = attempt.run
         self.figures.submissions += 1
+        if self.world.cluster is not None:
+            own = sum(not (node.is_broken or self._just_repaired(node)) for node in attempt.nodes)
+            self._spares[attempt.name] = self._idle_nodes(self.world.cluster) + own
         if run.spec.platform != "slurm":  # there an order comes first
             self.acts(run, self._now)
         others = [
@@ -632,17 +636,23 @@ class Judge(Watcher):
             for attempt in run.attempts.values()
             if (attempt.job.ended_at or self._now) >= since and attempt.nodes
         ]
-        ours = sum(attempt.is_ours and attempt.job.failure_reason == SICK for attempt in starts)
+        ours = [attempt for attempt in starts if attempt.is_ours and attempt.job.failure_reason == SICK]
         is_everywhere = all(node in attempt.nodes for attempt in starts)
+        # It could have been left out of one of the later starts: a run that was between two attempts as this one was
+        # given up has left no spares.
+        spares = min(idle, max((self._spares.get(attempt.name, 0) for attempt in ours[MANY_ON_ONE - 1 :]), default=0))
         beside_it = max(run.spec.instances // 2, 1) - 1  # well ones that are left out with it
-        if ours >= MANY_ON_ONE and is_everywhere and idle - beside_it >= run.spec.instances:
-            self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {idle} idle")
+        if len(ours) >= MANY_ON_ONE and is_everywhere and spares - beside_it >= run.spec.instances:
+            self._count("kept_on_bad_node", run.name, f"{len(starts)} starts on {node.name}, {spares} idle")
 
     def _idle_nodes(self, cluster: Cluster) -> int:
-        """How many well nodes nothing runs on."""
+        """How many well nodes nothing runs on, without those that are back for less than a minute."""
         busy = {node.name for other in self.world.runs.values() for attempt in other.live for node in attempt.nodes}
         return sum(
-            facts.state == "idle" and is_in_service(facts) and name not in busy and not cluster.nodes[name].is_broken
+            facts.state == "idle"
+            and is_in_service(facts)
+            and name not in busy
+            and not (cluster.nodes[name].is_broken or self._just_repaired(cluster.nodes[name]))
             for name, facts in cluster.model.node_facts.items()
         )
 

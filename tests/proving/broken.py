@@ -193,6 +193,14 @@ def many_nodes_down_count_as_one(world: World) -> None:
     _viewed(world, lambda view: replace(view, down=min(view.down, 1)))
 
 
+def no_word_about_nodes_is_doubted(world: World) -> None:
+    def change(view: NodeView) -> NodeView:
+        load = view.load
+        return replace(view, load=Known(replace(load.value, doubted_by=()))) if isinstance(load, Known) else view
+
+    _viewed(world, change)
+
+
 def nodes_in_repair_are_not_counted(world: World) -> None:
     def change(view: NodeView) -> NodeView:
         return replace(view, load=Known(Load(ahead=0, last_day=0))) if isinstance(view.load, Known) else view

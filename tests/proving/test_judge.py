@@ -38,9 +38,17 @@ FLEET = Story(
 
 DARK = Story(
     seed=1,
-    runs=(Run(platform="slurm", steps=200),),
+    runs=(Run(platform="slurm", steps=20),),
     source_faults=(SourceFault(kind="nodes_hidden", from_s=300.0, to_s=2400.0),),
     length_s=3600.0,
+)
+HIDDEN_BESIDE_A_RUN = Story(
+    seed=975310001088,
+    runs=(Run(name="lm0", platform="slurm", troubles=(Trouble(kind="node_dies", step=30),)),),
+    source_faults=(SourceFault(kind="nodes_hidden", from_s=1194.0, to_s=2094.0, share=0.2),),
+    length_s=2070.0,
+    nodes=10,
+    recovery="Automatic",
 )
 TWO_NODES = Story(
     seed=1,
@@ -172,6 +180,7 @@ CASES = (
         story(CRASH, source_faults=(SourceFault(kind="rolled_back", from_s=540.0, to_s=600.0),)),
     ),
     Case("node_repaired_well", broken.many_nodes_down_count_as_one, DARK),
+    Case("node_repaired_well", broken.no_word_about_nodes_is_doubted, HIDDEN_BESIDE_A_RUN),
     Case("too_many_at_once", broken.nodes_in_repair_are_not_counted, TWO_NODES),
     Case("resumed_from_bad", broken.another_run_s_checkpoints_are_listed, story(CRASH), "none of the run's"),
     Case(
