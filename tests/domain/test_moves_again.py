@@ -10,7 +10,7 @@ import pytest
 
 from chalicelib.domain.model.action import StopJob
 from chalicelib.domain.model.evidence import Need
-from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, ReplyView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
@@ -78,6 +78,18 @@ def test_what_went_bad_and_is_gone_may_be_started_again_in_its_place(
     shown = {"loss_state": "nan", "loss_health": "non_finite", "onset_step": 100}
     what = view(step=104, heartbeat_at=NOW - gone_for_s * SECOND, **shown)
     assert look(bad, seen(what, checkpoints=Known((checkpoint(90),)))).rule == rule
+
+
+@pytest.mark.parametrize(("age_s", "rule"), [(20, "checkpoint.late"), (40, "stop.gone")], ids=str)
+def test_what_hung_and_has_shown_no_heartbeat_since_it_was_asked_to_save_is_gone(age_s: int, rule: str) -> None:
+    """Its launcher has ended it as it reported the stall, and the one that takes its place imports."""
+    ask = CheckpointAsk(
+        request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW - 30 * SECOND, deadline_at=NOW - SECOND, outcome=None
+    )
+    asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100), ask=ask)
+    decision = look(asked, seen(view(step=100, heartbeat_at=NOW - age_s * SECOND, work="stalled")))
+    assert decision.rule == rule
+    assert any(isinstance(action, StopJob) for action in decision.actions) is (rule == "checkpoint.late")
 
 
 def test_a_heartbeat_that_still_says_stalled_heals_nothing() -> None:

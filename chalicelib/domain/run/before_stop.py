@@ -111,7 +111,7 @@ def stop_gone(context: RuleContext) -> Decision | None:
     if incident.fault not in OF_ITS_PROCESSES or incident.order is not None:
         return None
     gone_for = context.now - attempt.heartbeat_at
-    if has_fresh_heartbeat(attempt, now=context.now) or gone_for >= RELAUNCH:
+    if _shows_itself(context, attempt) or gone_for >= RELAUNCH:
         return None
     wanted = (incident.evidence.needs_since, incident.evidence.evidence_since)
     wanted_at = max((incident.phase_entered_at, *(at for at in wanted if at is not None)))
@@ -124,6 +124,15 @@ def stop_gone(context: RuleContext) -> Decision | None:
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("stop.gone", reason, Phase.HOLDING)
     return context.stay("stop.gone", reason, until=attempt.heartbeat_at + RELAUNCH)
+
+
+def _shows_itself(context: RuleContext, attempt: AttemptView) -> bool:
+    """Its newest heartbeat is of now and, where it was asked to save and has not answered, newer than the request."""
+    ask = context.incident.halt.ask
+    if attempt.heartbeat_at is None or not has_fresh_heartbeat(attempt, now=context.now):
+        return False
+    is_silent = ask is not None and ask.attempt == attempt.name and ask.outcome == "late"
+    return ask is None or not is_silent or attempt.heartbeat_at > ask.asked_at
 
 
 BEFORE_STOP: Final = (
