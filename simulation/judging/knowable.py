@@ -45,7 +45,7 @@ def was_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> b
     later = (
         other.ordered_at or other.job.created_at
         for other in attempt.run.attempts.values()
-        if other.number > attempt.number
+        if other.job.created_at > attempt.job.created_at
     )
     weighed_by = min((attempt.job.ended_at or now) + MISSES_NOTHING, *later, now + MISSES_NOTHING)
     seen_at = source_faults.seen_at(attempt.run.name, weighed_by)
