@@ -84,6 +84,7 @@ LISTED: Final = {
     "chalicelib/services/intake/ownership.py": WORDING,
     "chalicelib/services/intake/registration.py": WORDING,
     "chalicelib/services/observe/nodes.py": NODES,
+    "chalicelib/services/observe/repair_load.py": NODES,
     "chalicelib/services/observe/run_nodes.py": NODES,
     "chalicelib/services/operator/clusters.py": FACE,
     "chalicelib/services/reporting/curves.py": FACE,
