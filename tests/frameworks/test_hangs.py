@@ -59,7 +59,7 @@ def test_a_recorder_that_never_answers_costs_a_second_and_one_thread(monkeypatch
         asked.append(1)
         never.wait()
 
-    c10d = SimpleNamespace(_get_handler=lambda _: handle, _Request=object, _Response=object)
+    c10d = SimpleNamespace(_WorkerServer=handle)
     monkeypatch.setitem(sys.modules, "torch.distributed", SimpleNamespace(is_initialized=lambda: True))
     monkeypatch.setitem(sys.modules, "torch._C._distributed_c10d", c10d)
     recorder = FlightRecorder(Trouble())

@@ -1,16 +1,21 @@
 """What torch's flight recorder holds, read where a run stands still: never by a collective, and never waiting for long.
 
-Torch is only looked at where the script has loaded it. Its recorder is read through the handlers of its own debug
-server, called in this process: they let go of the interpreter's lock while NCCL's recorder asks the device, which may
-never answer. The functions that its tutorial names (`_dump_nccl_trace`) hold that lock, and would stop every thread.
+Torch is only looked at where the script has loaded it. Its recorders are read from its own debug server, which is there
+while they are read, at a socket that only this user can open: its threads do not hold the interpreter's lock while
+NCCL's recorder asks the device, which may never answer. The functions that its tutorial names (`_dump_nccl_trace`) hold
+that lock, and would stop every thread; the server's handlers cannot be called from Python where torch has NCCL.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import re
+import socket
 import sys
+import tempfile
 import threading
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 from rekindle.detectors.dumps import BadDump, read_dump
@@ -79,7 +84,7 @@ class FlightRecorder:
 
     def _read(self, found: list[Flight]) -> None:
         try:
-            flights = [read_dump(raw) for raw in map(_dump, _HANDLERS) if raw]
+            flights = [read_dump(raw) for raw in _dumps() if raw]
             groups = tuple(group for flight in flights for group in flight.groups)
             # In either recorder the groups that matter are first.
             groups = tuple(sorted(groups, key=lambda group: group.first_waiting is None))[:MAX_GROUPS]
@@ -98,20 +103,24 @@ def _is_initialized(distributed: Any) -> bool:
         return False
 
 
-def _dump(handler: str) -> bytes:
-    """The JSON of one recorder; empty where this torch has no such handler."""
-    c10d: Any = sys.modules.get("torch._C._distributed_c10d")
-    try:
-        handle, request, response = c10d._get_handler(handler), c10d._Request, c10d._Response
-    except (AttributeError, RuntimeError, ValueError):  # before 2.4, or built without NCCL
-        return b""
-    answer: list[str | bytes] = []
-    asked = type("Asked", (request,), {"body": lambda _: "", "params": lambda _: {}})()
-    answered = type(
-        "Answered",
-        (response,),
-        {"set_content": lambda _, content, content_type: answer.append(content), "set_status": lambda _, status: None},  # noqa: ARG005
-    )()
-    handle(asked, answered)
-    raw = answer[0] if answer else b""
-    return raw.encode() if isinstance(raw, str) else raw
+def _dumps() -> Iterator[bytes]:
+    """The JSON of each recorder; empty where this torch has no such recorder."""
+    server = getattr(sys.modules.get("torch._C._distributed_c10d"), "_WorkerServer", None)
+    if server is None:  # before 2.4
+        return
+    with tempfile.TemporaryDirectory(prefix="rekindle-", ignore_cleanup_errors=True) as folder:
+        path = os.path.join(folder, "torch")
+        serving = server(path)
+        try:
+            yield from (_dump(path, handler) for handler in _HANDLERS)
+        finally:
+            serving.shutdown()
+
+
+def _dump(path: str, handler: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
+        connection.sendall(f"POST /handler/{handler} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
+        answer = b"".join(iter(functools.partial(connection.recv, 65_536), b""))
+    head, _, content = answer.partition(b"\r\n\r\n")
+    return content if head.split()[1:2] == [b"200"] else b""
