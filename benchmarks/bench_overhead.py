@@ -30,8 +30,8 @@ from rekindle.protocol.signals import FaultClass
 
 GOAL_S = 6
 GOAL_OPERATIONS = 60
-# Two pages of the Incident included: each five reads, one of them of the metrics, and one write. Two more ask which other
-# Jobs there are in its mailbox before anything is started beside them.
+# Two pages of the Incident included: each five reads, one of them of the metrics, and one write. Two more ask which
+# other Jobs there are in its mailbox before anything is started beside them.
 GOAL_CALLS = 62
 CALLS_OF = "crash"  # whose calls are printed one by one, and for which the goal holds
 
