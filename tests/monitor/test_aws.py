@@ -34,6 +34,7 @@ from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, Outbox
 from rekindle.monitor.saving.measure import measure
 from rekindle.monitor.saving.saved import SaveResult
+from rekindle.protocol.keys import request_prefix
 from rekindle.protocol.mailbox import (
     CheckpointReply,
     CheckpointRequest,
@@ -202,7 +203,7 @@ def test_a_seal_keeps_the_versions_of_objects_where_their_bucket_does(cloud: Clo
 
 
 class PolledBox(S3Box):
-    """Tells when the mailbox was read."""
+    """Tells when requests were looked for."""
 
     def __init__(self, place: Place, clients: Clients) -> None:
         super().__init__(place, clients)
@@ -210,7 +211,8 @@ class PolledBox(S3Box):
 
     def names(self, prefix: str) -> tuple[str, ...]:
         found = super().names(prefix)
-        self._polled.release()
+        if prefix == request_prefix():
+            self._polled.release()
         return found
 
     def wait_polls(self, count: int) -> None:
