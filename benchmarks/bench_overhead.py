@@ -134,7 +134,7 @@ PLAYBOOKS: dict[str, Callable[[World], None]] = {
 def measure(prepare: Callable[[World], None], *, to_the_page: bool = False) -> Measured:
     """Play one story."""
     result = Measured()
-    with world() as w:
+    with world(log_level="WARNING") as w:
         prepare(w)
         _apart(w, "sweep", result.sweeps)
         _until_broken(w)

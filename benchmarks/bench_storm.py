@@ -33,7 +33,7 @@ class Storm:
 
 def play(jobs: int = JOBS, events: int = EVENTS, threads: int = THREADS) -> Storm:
     """Let every Job crash, and report each crash many times from many threads at once."""
-    with world() as w:
+    with world(log_level="WARNING") as w:
         for number in range(jobs):
             w.submit(f"job{number}", scripts=(Script(faults=(crash_at(15),)), Script()))
         names = [f"job{number}" for number in range(jobs)]

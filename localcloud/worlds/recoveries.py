@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from chalicelib.bootstrap import Service, install
+from chalicelib.config import PRODUCTION_LOG_LEVEL
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident, Phase
 from localcloud.cloud import STACK, Cloud
@@ -176,9 +177,14 @@ class World:
 
 
 @contextmanager
-def world(*, policies: Mapping[str, Mapping[str, Any]] | None = None, **options: Any) -> Iterator[World]:
+def world(
+    *,
+    policies: Mapping[str, Mapping[str, Any]] | None = None,
+    log_level: str = PRODUCTION_LOG_LEVEL,
+    **options: Any,
+) -> Iterator[World]:
     with Cloud(**options) as cloud:
-        service = deploy_rekindle(cloud, policies=policies)
+        service = deploy_rekindle(cloud, policies=policies, log_level=log_level)
         try:
             yield World(cloud=cloud, service=service)
         finally:
