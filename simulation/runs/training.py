@@ -204,6 +204,14 @@ class Training:
                 run.is_well_again(self._clock.now())
         elif not run.live:
             run.falls_ill("dead", self._clock.now(), reached=attempt.step_at(self._clock.now()))
+        elif run.ill is not None and run.ill.kind in ("poisoned", "hung"):
+            self._leaves(run)
+
+    def _leaves(self, run: TrueRun) -> None:
+        """An attempt of a run that is ill has ended, and others live: where all those train well, so does the run."""
+        if all(other.trains_since is not None and not other.is_poisoned and not other.is_frozen for other in run.live):
+            other = run.live[0]
+            self._is_over(other, other.step_at(self._clock.now()))
 
     # ---- the life of an attempt ------------------------------------------------------------------------------------
 
