@@ -128,6 +128,22 @@ def test_updating_an_attempt_never_wipes_out_a_step_that_is_known(registry: JobR
     assert registry.attempts("lm-7b") == (stored,)
 
 
+def test_what_an_update_knows_of_an_attempt_is_kept(registry: JobRegistry) -> None:
+    registry.register(job(), attempt())
+    newer = replace(
+        attempt(),
+        status="failed",
+        first_step=Known(0),
+        last_step=Known(5),
+        ended_at=at(70),
+        superseded_at=at(80),
+        began=True,
+        died_before_step=True,
+    )
+    registry.update_attempt(newer)
+    assert registry.attempts("lm-7b") == (newer,) == (attempt().updated(newer),)
+
+
 def test_updating_an_attempt_that_is_not_registered_is_refused(registry: JobRegistry) -> None:
     registry.register(job(), attempt())
     with pytest.raises(UnknownEntity):

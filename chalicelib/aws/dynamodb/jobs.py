@@ -18,7 +18,6 @@ from chalicelib.aws.dynamodb.switches import SWITCHES, DynamoControls, switches_
 from chalicelib.aws.errors import AwsRefusal
 from chalicelib.domain.model.errors import MalformedRecord, UnknownEntity, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job, NewestSave, WatchPlan
-from chalicelib.domain.model.known import Known, maybe_to_wire
 from chalicelib.ports.jobs import ObservationBasis
 
 _LOG = logging.getLogger(__name__)
@@ -139,18 +138,8 @@ class DynamoJobRegistry(DynamoControls):
 
     def update_attempt(self, attempt: Attempt) -> None:
         """See ports.JobRegistry: what is Unknown here does not wipe out what is known there. Raises UnknownEntity."""
-        expression = Expression()
-        sets = []
-        if attempt.status:
-            sets.append(expression.set("status", items.text(attempt.status)))
-        for name, step in (("first_step", attempt.first_step), ("last_step", attempt.last_step)):
-            if isinstance(step, Known):
-                sets.append(expression.set(name, items.pack(maybe_to_wire(step))))
-        for name, moment in (("ended_at", attempt.ended_at), ("superseded_at", attempt.superseded_at)):
-            if moment is not None:
-                sets.append(expression.set(name, items.text(moment.isoformat())))
-        if attempt.began:
-            sets.append(expression.set("began", {"BOOL": True}))
+        expression, attributes = Expression(), items.attributes(attempt)
+        sets = [expression.set(name, attributes[name]) for name in attempt.known_progress()]
         if not sets:
             return
         place = items.key(items.job_pk(attempt.job_id), items.attempt_sk(attempt.number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.incident import SkipWindow
@@ -25,6 +25,16 @@ class AlarmMode(StrEnum):
 
 # A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
 FAR_BELOW_STEPS: Final = 10
+# What is learned of an attempt while it runs and as it ends.
+_PROGRESS: Final = (
+    "status",
+    "first_step",
+    "last_step",
+    "ended_at",
+    "superseded_at",
+    "began",
+    "died_before_step",
+)
 PLAN_IGNORED: Final = "verify.plan_ignored"  # the outcome of an Incident that has told so of its attempt
 DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
 MIN_HANG_MINUTES = 5
@@ -168,16 +178,12 @@ class Attempt(Record):
 
     def updated(self, newer: Attempt) -> Attempt:
         """With the progress and end that `newer` knows; what it does not know, and how it was submitted, stay."""
-        return replace(
-            self,
-            status=newer.status or self.status,
-            first_step=newer.first_step if isinstance(newer.first_step, Known) else self.first_step,
-            last_step=newer.last_step if isinstance(newer.last_step, Known) else self.last_step,
-            ended_at=newer.ended_at or self.ended_at,
-            superseded_at=newer.superseded_at or self.superseded_at,
-            began=newer.began or self.began,
-            died_before_step=newer.died_before_step or self.died_before_step,
-        )
+        return replace(self, **newer.known_progress())
+
+    def known_progress(self) -> dict[str, Any]:
+        """What is known of its progress and end, by field."""
+        values = {name: getattr(self, name) for name in _PROGRESS}
+        return {name: value for name, value in values.items() if value and not isinstance(value, Unknown)}
 
 
 def is_far_below(first_step: Maybe[int], resume_step: Maybe[int]) -> bool:
