@@ -376,8 +376,8 @@ class Judge(Watcher):
         wrote = run.attempts.get(saved.attempt)
         goes_back = self.world.policy.playbook(FaultClass.LOSS_SPIKE).response in _GO_BACK
         is_old = wrote is not None and saved.at - (wrote.trains_since or saved.at) > MISSES_NOTHING
-        faults = self.world.source_faults
-        has_arrived = not faults.loses_events() and self._now - saved.at >= faults.event_delay()
+        told = self.world.source_faults.told_until(self._now)
+        has_arrived = told is not None and told >= saved.at
         return goes_back and is_old and run.spec.watch == "monitor" and has_arrived
 
     def _judge_progress(self, attempt: Attempt, step: int) -> None:

@@ -123,7 +123,8 @@ def poison_could_be_known(attempt: Attempt, root: str, step: int, source_faults:
 
 def _loss_arrived(attempt: Attempt, step: int, source_faults: SourceFaults, now: datetime) -> bool:
     """An event could say so, or a heartbeat that could be read while the attempt was looked at had come to the step."""
-    if not source_faults.loses_events() and attempt.step_at(now - source_faults.event_delay()) >= step:
+    told = source_faults.told_until(now)
+    if told is not None and attempt.step_at(told) >= step:
         return True
     seen_at = source_faults.seen_at(attempt.run.name, (attempt.job.ended_at or now) + MISSES_NOTHING)
     return seen_at is not None and attempt.step_at(seen_at) >= step

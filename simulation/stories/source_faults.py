@@ -115,6 +115,10 @@ class SourceFaults:
         """Some of the events never arrive now."""
         return any(True for _ in self._active("events_lost"))
 
+    def told_until(self, now: datetime) -> datetime | None:
+        """Of which time every event has arrived; None where some never do."""
+        return None if self.loses_events() else now - self.event_delay()
+
     # ---- signs of life ---------------------------------------------------------------------------------------------
 
     def seen_at(self, run: str, now: datetime) -> datetime | None:

@@ -87,6 +87,7 @@ def test_a_node_that_has_booted_since_is_not_rebooted_again() -> None:
 
 
 CLEAR = told(SignalKind.NODE_HEALTH, fault=None, ago=-MINUTE, health_status="Healthy", instance_id=OLD)
+OF_THE_RUN = tuple(replace(signal, job_id="lm", attempt="lm") for signal in (REBOOT, CLEAR))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_what_hyperpods_agents_say_is_over_once_they_take_it_back(claim: Signal,
     ],
 )
 def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase: Phase, rule: str) -> None:
-    claim, clear = (replace(one, job_id="lm", attempt="lm") for one in (REBOOT, CLEAR))
+    claim, clear = OF_THE_RUN
     ask = CheckpointAsk(request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW, deadline_at=NOW + 5 * MINUTE)
     case = incident(
         phase,
@@ -129,7 +130,7 @@ def test_a_run_is_left_alone_once_the_claim_against_its_node_is_taken_back(phase
 
 @pytest.mark.parametrize("phase", [Phase.OPEN, Phase.HOLDING, Phase.CHECKPOINTING, Phase.STOPPING])
 def test_a_stall_that_stands_is_what_is_left_of_a_claim_against_a_node_that_is_over(phase: Phase) -> None:
-    claim, clear = (replace(one, job_id="lm", attempt="lm") for one in (REBOOT, CLEAR))
+    claim, clear = OF_THE_RUN
     ask = CheckpointAsk(request_id="inc-lm-1-c1", attempt="lm", asked_at=NOW, deadline_at=NOW + 5 * MINUTE)
     case = incident(
         phase,

@@ -263,7 +263,9 @@ def put_new(client: Any, table: str, item: Item) -> bool:
     return True
 
 
-def update(client: Any, table: str, item_key: Item, change: str, parts: Expression, *, condition: str = "") -> bool:
+def update(
+    client: Any, table: str, item_key: Item, change: str, expression: Expression, *, condition: str = ""
+) -> bool:
     """Change an item, where `condition` holds; whether it did."""
     try:
         retry_in_transaction(
@@ -273,7 +275,7 @@ def update(client: Any, table: str, item_key: Item, change: str, parts: Expressi
             Key=item_key,
             UpdateExpression=change,
             **({"ConditionExpression": condition} if condition else {}),
-            **parts.parts(),
+            **expression.parts(),
         )
     except AwsRefusal:
         if condition:

@@ -174,6 +174,10 @@ def fault_of_node(state: str, flags: tuple[str, ...], reason: str = "") -> Fault
     return _FAULTS.get(standing_of(state, flags, reason))
 
 
+def is_lost(node: NodeFacts) -> bool:
+    """Slurm has lost it. One that an administrator took out is not."""
+    return fault_of_node(node.state, node.flags, node.reason) is FaultClass.NODE_LOST
+
+
 def count_lost(nodes: Iterable[NodeFacts]) -> int:
-    """How many of the nodes Slurm has lost: those that an administrator took out do not count."""
-    return sum(fault_of_node(node.state, node.flags, node.reason) is FaultClass.NODE_LOST for node in nodes)
+    return sum(map(is_lost, nodes))

@@ -62,7 +62,7 @@ def _resumes_at(context: RuleContext, action: StopJob | ResubmitJob) -> Maybe[in
     """A stopped run resumes from what it has just saved; without that, the resume point is not known yet."""
     if isinstance(action, ResubmitJob):
         return action.resume_step
-    ask = context.incident.halt.ask
-    if ask is not None and ask.attempt == action.attempt and ask.outcome == "saved" and ask.step is not None:
+    ask = context.incident.halt.ask_of(action.attempt)
+    if ask is not None and ask.outcome == "saved" and ask.step is not None:
         return Known(ask.step)
     return Unknown("it has not answered with a checkpoint")

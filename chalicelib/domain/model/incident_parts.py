@@ -164,6 +164,10 @@ class Halt:
     stop_hold: bool = False  # on a cluster: what was stopped last stays in the queue, held
     for_sibling: str | None = None  # what was started by hand, for whose sake the newest stop was decided
 
+    def ask_of(self, attempt: str) -> CheckpointAsk | None:
+        """The newest emergency checkpoint, where it was asked of that attempt."""
+        return self.ask if self.ask is not None and self.ask.attempt == attempt else None
+
     def moved_on(self, pause: Pause) -> Halt:
         """As it would be had the pause taken no time."""
         ask = self.ask

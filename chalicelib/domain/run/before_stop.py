@@ -118,9 +118,9 @@ def stop_gone(context: RuleContext) -> Decision | None:
     if context.now - wanted_at >= OLD_CLAIM:  # each of its heartbeats comes late
         return None
     reason = (
-        f"{story(context)} No heartbeat of {attempt.name} for {span_word(gone_for)}: the processes of which that was"
+        f"{story(context)} No heartbeat of {attempt.name} for {span_word(gone_for)}: the processes of which that was "
+        "reported are gone, and what may start them again in their place is waited for"
     )
-    reason += " reported are gone, and what may start them again in their place is waited for"
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
         return context.move("stop.gone", reason, Phase.HOLDING)
     return context.stay("stop.gone", reason, until=attempt.heartbeat_at + RELAUNCH)
@@ -128,11 +128,10 @@ def stop_gone(context: RuleContext) -> Decision | None:
 
 def _shows_itself(context: RuleContext, attempt: AttemptView) -> bool:
     """Its newest heartbeat is of now and, where it was asked to save and has not answered, newer than the request."""
-    ask = context.incident.halt.ask
     if attempt.heartbeat_at is None or not has_fresh_heartbeat(attempt, now=context.now):
         return False
-    is_silent = ask is not None and ask.attempt == attempt.name and ask.outcome == "late"
-    return ask is None or not is_silent or attempt.heartbeat_at > ask.asked_at
+    ask = context.incident.halt.ask_of(attempt.name)
+    return ask is None or ask.outcome != "late" or attempt.heartbeat_at > ask.asked_at
 
 
 BEFORE_STOP: Final = (

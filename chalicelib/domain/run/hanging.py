@@ -64,8 +64,8 @@ def hang_unread(context: RuleContext) -> Decision | None:
     is_old = sign_at is not None and context.now - sign_at >= OLD_CLAIM
     if not attempt.is_heartbeat_unread and not is_old:
         return None
-    ask = incident.halt.ask
-    if ask is not None and ask.attempt == attempt.name and ask.outcome == "cannot":
+    ask = incident.halt.ask_of(attempt.name)
+    if ask is not None and ask.outcome == "cannot":
         return None
     unknown = why_unknown(attempt.last_step)
     if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
@@ -90,8 +90,8 @@ def stacks_waiting(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, _hanging(context)
     if attempt is None:
         return None
-    ask = incident.halt.ask
-    if ask is not None and ask.attempt == attempt.name and ask.outcome in ("saved", "refused"):
+    ask = incident.halt.ask_of(attempt.name)
+    if ask is not None and ask.outcome in ("saved", "refused"):
         return None  # not stuck after all, or no monitor that would report
     since = incident.evidence.evidence_since or context.now
     suspicion = suspicion_about(incident, attempt.name, SuspicionKind.HANG)

@@ -69,8 +69,8 @@ def _moves_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> 
 
 def _saved_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:
     """It saved at a later step after the stall was reported: it moved on, whatever its heartbeats show."""
-    ask, step = context.incident.halt.ask, signal_step(signal)
-    if signal.kind is not SignalKind.STALL or ask is None or ask.attempt != attempt.name or ask.outcome != "saved":
+    ask, step = context.incident.halt.ask_of(attempt.name), signal_step(signal)
+    if signal.kind is not SignalKind.STALL or ask is None or ask.outcome != "saved":
         return False
     if ask.asked_at < signal.occurred_at or ask.step is None:
         return False

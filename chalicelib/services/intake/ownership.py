@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
 from chalicelib.domain.model.errors import UnknownEntity
-from chalicelib.domain.model.job import Job
+from chalicelib.domain.model.job import Job, RunPlace
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import DiscoveredJob, Schedulers
 from rekindle.protocol.wire import is_id
@@ -84,7 +85,7 @@ class Ownership:
         """Names of other protected runs that train in its mailbox beside it; empty: none. Links of a chain do not."""
         if not found.mailbox:
             return ""
-        there = [job for job in self.registry.active() if job.job_id != job_id and job.place == found.place]
+        there = list(other_jobs_in(found.place, job_id, self.registry))
         if not there or not self._trains(found.platform, found.name):
             return ""
         beside = (job.job_id for job in there if self._trains(job.platform, job.current_attempt))
@@ -92,6 +93,11 @@ class Ownership:
 
     def _trains(self, platform: str, attempt: str) -> bool:
         return self.scheduler.of(platform).describe(attempt).will_train
+
+
+def other_jobs_in(place: RunPlace, job_id: str, registry: JobRegistry) -> Iterator[Job]:
+    """The protected Jobs of the same mailbox and owner."""
+    return (job for job in registry.active() if job.job_id != job_id and job.place == place)
 
 
 def _taken(declared: str) -> str:

@@ -38,9 +38,9 @@ from chalicelib.domain.node.memory import slurm_state
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.platforms import ClusterNodes, HeadNodes
-from chalicelib.services.observe.repair_load import RepairLoad, read_repair_load
+from chalicelib.services.observe.repair_load import read_repair_load
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers, marks_to_ask
-from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb, token_of
 
 # An order that waits longer than this for an agent could meet a node that has been repaired meanwhile.
@@ -80,17 +80,7 @@ class Nodes:
         pod, instance = self._machine(cluster, incident, facts, machines)
         is_wanted = repair.wanted_at is not None and incident.phase in (Phase.OPEN, Phase.HOLDING)
         is_wanted = is_wanted or repair.another is not None
-        down = count_lost(nodes)
-        many_down = 1 < down < len(nodes)  # where none is reached, a repair of one explains nothing
-        counted: Maybe[RepairLoad] = Unknown("not needed yet")
-        if is_wanted or many_down:
-            counted = read_repair_load(self.store, now=self.clock.now())
-        if many_down and isinstance(counted, Known):  # else more nodes count as down, and less is done
-            in_repair = counted.value.nodes_in_repair(incident, listed)
-            down = count_lost(shown for shown in nodes if shown.name not in in_repair)
-        load: Maybe[Load] = Unknown("not needed yet")
-        if is_wanted:
-            load = Known(counted.value.beside(incident, listed)) if isinstance(counted, Known) else counted
+        down, load = self._down_and_load(incident, listed, is_wanted=is_wanted)
         return Known(
             NodeView(
                 machines=machines,
@@ -173,6 +163,25 @@ class Nodes:
             )
         except RecoveryError as err:
             return Unknown(str(err)[:200])
+
+    def _down_and_load(
+        self, incident: Incident, listed: Maybe[NodesDoc], *, is_wanted: bool
+    ) -> tuple[int, Maybe[Load]]:
+        """How many nodes are down, those in our own repair left out, and the load, where it `is_wanted`. The Incidents
+        that both go by are read once, and only where one of them needs it.
+        """
+        nodes = listed.value.nodes if isinstance(listed, Known) else ()
+        down = count_lost(nodes)
+        many_down = 1 < down < len(nodes)  # where none is reached, a repair of one explains nothing
+        if not (is_wanted or many_down):
+            return down, Unknown("not needed yet")
+        counted = read_repair_load(self.store, now=self.clock.now())
+        if isinstance(counted, Unknown):
+            return down, counted  # more nodes count as down, and less is done
+        if many_down:
+            in_repair = counted.value.nodes_in_repair(incident, listed)
+            down = count_lost(shown for shown in nodes if shown.name not in in_repair)
+        return down, Known(counted.value.beside(incident, listed)) if is_wanted else Unknown("not needed yet")
 
     def _past(self, incident: Incident) -> tuple[EarlierRepair, ...]:
         try:

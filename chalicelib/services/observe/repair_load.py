@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.faults.slurm_states import count_lost
+from chalicelib.domain.faults.slurm_states import is_lost
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
@@ -94,7 +94,7 @@ def _closed_of_late(store: IncidentStore, now: datetime) -> list[Incident]:
 def _lost_with(incident: Incident, listed: Maybe[NodesDoc]) -> set[str]:
     """Other nodes that the cluster cannot reach now."""
     nodes = listed.value.nodes if isinstance(listed, Known) else ()
-    return {node.name for node in nodes if node.name != incident.node and count_lost((node,))}
+    return {node.name for node in nodes if node.name != incident.node and is_lost(node)}
 
 
 def _told_of_a_loss(
@@ -103,32 +103,25 @@ def _told_of_a_loss(
     """The runs of these Incidents to which the cluster's word was given that it has lost one of the nodes, `within` so
     long of when it lost this Incident's.
     """
-    return tuple(
-        sorted(
-            {
-                one.job_id
-                for one in runs
-                if one.job_id is not None and one.cluster == incident.cluster and one.fault is FaultClass.NODE_LOST
-                if any(
-                    signal.kind is SignalKind.NODE_STATE
-                    and signal.node in nodes
-                    and (within is None or abs(signal.occurred_at - incident.opened_at) <= within)
-                    for signal in one.signals
-                )
-            }
-        )
-    )
+    told: set[str] = set()
+    for run in runs:
+        if run.job_id is None or run.cluster != incident.cluster or run.fault is not FaultClass.NODE_LOST:
+            continue
+        heard = (signal for signal in run.signals if signal.kind is SignalKind.NODE_STATE and signal.node in nodes)
+        if any(within is None or abs(signal.occurred_at - incident.opened_at) <= within for signal in heard):
+            told.add(run.job_id)
+    return tuple(sorted(told))
 
 
-def _is_weighing(one: Incident) -> bool:
-    """It has not decided yet whether the run is dead (rule `defer.confirm`)."""
-    return one.phase is Phase.HOLDING and one.tracking.watch_at is not None and not one.approvals
+def _is_weighing(incident: Incident) -> bool:
+    """It has not decided yet whether its run is dead (rule `defer.confirm`)."""
+    return incident.phase is Phase.HOLDING and incident.tracking.watch_at is not None and not incident.approvals
 
 
-def _has_gone_on(one: Incident, *, since: datetime) -> bool:
-    """The run has gone on by itself (rule `healed`)."""
-    is_healed = one.phase is Phase.RECOVERED and not one.resubmission.tries
-    return is_healed and one.closed_at is not None and one.closed_at >= since
+def _has_gone_on(incident: Incident, *, since: datetime) -> bool:
+    """Its run has gone on by itself (rule `healed`)."""
+    is_healed = incident.phase is Phase.RECOVERED and not incident.resubmission.tries
+    return is_healed and incident.closed_at is not None and incident.closed_at >= since
 
 
 def _of_group(incidents: Iterable[Incident], group: str) -> list[Incident]:

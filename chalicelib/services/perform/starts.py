@@ -15,6 +15,7 @@ from chalicelib.domain.policy.document import Policy
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.services.intake.ownership import other_jobs_in
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import (
@@ -176,7 +177,7 @@ class AttemptStarter:
         scheduler = self.scheduler.of(job.platform)
         if not job.mailbox or scheduler.platform.holds_own_queue:
             return None
-        beside = (other for other in self.registry.active() if other.job_id != job.job_id and other.place == job.place)
+        beside = other_jobs_in(job.place, job.job_id, self.registry)
         return next((other for other in beside if scheduler.describe(other.current_attempt).will_train), None)
 
     def _of_whom(self, result: ActionResult, job: Job) -> ActionResult:

@@ -91,6 +91,12 @@ def asked(phase: Phase, repair: object = None, **more: object) -> Incident:
     return node_incident(phase, repair, **more)  # type: ignore[arg-type]
 
 
+def lost_while(**runs: tuple[str, ...]) -> object:
+    """Slurm alone calls it lost; `runs`: of the Load."""
+    load = Load(ahead=0, last_day=0, **runs)  # type: ignore[arg-type]
+    return observed(node_view(facts("down", "not_responding"), load=Known(load)))
+
+
 def ordered(*steps: Step, rung: Rung = Rung.REPLACE, ago: timedelta = MINUTE, **more: object) -> object:
     order = NodeOrder(rung=rung, who="ada", at=NOW - ago, why="fan")
     return memory(*steps, **({"order": order} | more))  # type: ignore[arg-type]
@@ -478,34 +484,26 @@ NODE_TABLE: list[Row] = [
     row(
         "node.run_weighed",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
-        observed(
-            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, weighed_by=("llm",))))
-        ),
+        lost_while(weighed_by=("llm",)),
         P.HOLDING,
     ),
     row(
         "node.run_lives",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
-        observed(
-            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, outlived_by=("llm",))))
-        ),
+        lost_while(outlived_by=("llm",)),
         P.HANDED_OVER,
         Notify,
     ),
     row(
         "node.doubted",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),))),
-        observed(
-            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, doubted_by=("llm",))))
-        ),
+        lost_while(doubted_by=("llm",)),
         P.HOLDING,
     ),
     row(
         "node.doubted_limit",
         asked(P.HOLDING, queued(findings=(finding(FindingKind.DOWN),)), phase_entered_at=NOW - timedelta(minutes=76)),
-        observed(
-            node_view(facts("down", "not_responding"), load=Known(Load(ahead=0, last_day=0, doubted_by=("llm",))))
-        ),
+        lost_while(doubted_by=("llm",)),
         P.HANDED_OVER,
         Notify,
     ),

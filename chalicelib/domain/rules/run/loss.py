@@ -301,6 +301,6 @@ def _nowhere_to_go(context: RuleContext, name: str, reason: str) -> Decision:
 
 def _wants_forensics(context: RuleContext, attempt: AttemptView) -> bool:
     row = context.policy.playbook(context.incident.fault)
-    ask = context.incident.halt.ask
-    was_asked = ask is not None and ask.attempt == attempt.name and is_forensic(ask.request_id)
+    ask = context.incident.halt.ask_of(attempt.name)
+    was_asked = ask is not None and is_forensic(ask.request_id)
     return row.deadline is not Deadline.NONE and not was_asked

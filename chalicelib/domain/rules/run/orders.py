@@ -258,8 +258,8 @@ def _can_save(attempt: AttemptView) -> bool:
 
 def _saving(context: RuleContext, attempt: AttemptView, name: str) -> Decision | CheckpointAsk:
     """A Decision while the checkpoint is asked for and waited for; then the answered request."""
-    ask = context.incident.halt.ask
-    if context.incident.phase is not Phase.CHECKPOINTING or ask is None or ask.attempt != attempt.name:
+    ask = context.incident.halt.ask_of(attempt.name)
+    if context.incident.phase is not Phase.CHECKPOINTING or ask is None:
         return begin_checkpoint(context, attempt, f"{name}_save")
     if ask.outcome is not None:
         return ask
