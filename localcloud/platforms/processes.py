@@ -28,10 +28,9 @@ from typing import Any
 
 from localcloud.aws.clock import Clock, Timer
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
+from localcloud.keeper import KEEPER, descendants
 from localcloud.platforms.places import MAX_PORTS, is_free, take_ports
-from localcloud.platforms.processes_keeper import descendants
 
-_KEEPER = Path(__file__).with_name("processes_keeper.py")
 _PROJECT = Path(__file__).resolve().parents[2]
 _CLOSE_S = 10.0  # for a keeper to kill its workers and go; it needs milliseconds
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -129,7 +128,7 @@ class Processes:
 
     def kill_rank(self, name: str, rank: int, *, number: int = signal.SIGKILL) -> None:
         """Kill one rank's process, and it alone. Raises KeyError where that rank is not running."""
-        self._write(self._running[name], {"signal": int(number), "ranks": [], "pids": [self.ranks(name)[rank]]})
+        self._write(self._running[name], {"signal": int(number), "numbers": [], "pids": [self.ranks(name)[rank]]})
 
     def freeze_rank(self, name: str, rank: int) -> None:
         """Stop one rank's process in its tracks (SIGSTOP). Raises KeyError where that rank is not running."""
@@ -151,9 +150,7 @@ class Processes:
         for process in running:
             for timer in process.timers:
                 timer.cancel()
-            if process.keeper is not None and process.keeper.stdin is not None:
-                with process.writing:
-                    process.keeper.stdin.close()
+            self._end_keeper(process)
         for process in running:
             if process.keeper is not None:
                 try:
@@ -178,14 +175,15 @@ class Processes:
             folder = self._folder / name
             (folder / "output").mkdir(parents=True, exist_ok=True)
             keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_KEEPER)],
+                [sys.executable, "-I", "-S", str(KEEPER)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd=folder,
                 start_new_session=True,  # a Ctrl-C at the console is the cloud's to act upon
             )
             running.keeper = keeper
-        self._write(running, {"workers": self._workers(running.job, folder)})
+        for worker in self._workers(running.job, folder):
+            self._write(running, {"start": worker})
         self._jobs.enter(name, Phase.TRAINING)
         threading.Thread(target=self._watch, args=(running,), name=f"watch {name}", daemon=True).start()
         self._later(running, running.job.max_runtime, lambda: self._terminate(running, Phase.MAX_RUNTIME_EXCEEDED))
@@ -250,8 +248,11 @@ class Processes:
                     running.began.set()
             elif "failed" in reported:
                 running.failure = f"AlgorithmError: the container did not start: {reported['why']}"
+                self._end_keeper(running)
             elif "ended" in reported:
                 self._worker_ended(running, reported["ended"], reported["code"])
+                if len(running.codes) == expected:
+                    self._end_keeper(running)
         keeper.wait()
         keeper.stdout.close()
         self._finish(running)
@@ -307,7 +308,14 @@ class Processes:
         running.timers.append(self._clock.after(delay, call, label=running.job.name))
 
     def _order(self, running: _Running, number: int, ranks: Sequence[int], *, group: bool) -> None:
-        self._write(running, {"signal": int(number), "ranks": list(ranks), "group": group})
+        self._write(running, {"signal": int(number), "numbers": list(ranks), "group": group})
+
+    @staticmethod
+    def _end_keeper(running: _Running) -> None:
+        """It ends with all that a worker left behind."""
+        if running.keeper is not None and running.keeper.stdin is not None:
+            with running.writing, contextlib.suppress(BrokenPipeError):
+                running.keeper.stdin.close()
 
     @staticmethod
     def _write(running: _Running, order: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ with SlurmLab(nodes=("node1", "node2", "node3")) as lab:
 
 Needs no root, no systemd and no cgroups. Every file is in a folder of the lab's own with a short path (a Unix socket's
 is at most 108 bytes), every port on the loopback device and of this lab alone. All of it descends from one keeper
-(localcloud/slurm/keeper.py), which ends with the lab and with the process that has it: nothing is ever left running.
+(localcloud/keeper.py), which ends with the lab and with the process that has it: nothing is ever left running.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+from localcloud.keeper import KEEPER
 from localcloud.platforms.places import short_folder, take_ports
 from localcloud.slurm.accounting import Accounting
 from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
@@ -36,7 +37,6 @@ from localcloud.slurm.install import Installation
 from localcloud.slurm.processes import Process, is_alive, leftovers, processes_below, send
 from localcloud.waiting import ask_until
 
-KEEPER: Final = Path(__file__).with_name("keeper.py")
 BACKUP: Final = "ctl2"  # the name of the second head node
 AUTO_RESUME: Final = Path(__file__).with_name("autoresume.c")
 PATIENCE_S: Final = 120.0  # a loaded machine may need a minute for what takes a second
@@ -460,9 +460,11 @@ class SlurmLab:
             "log": str(self.folder / f"log/{daemon}.out"),
         }
         with self._lock:
-            self._keeper.stdin.write(json.dumps(what) + "\n")
+            self._keeper.stdin.write(json.dumps({"start": what}) + "\n")
             self._keeper.stdin.flush()
-            answer = json.loads(self._keeper.stdout.readline() or '{"why": "the keeper has ended"}')
+            answer = {"ended": 0}  # of daemons that ended meanwhile: `wait` sees those itself
+            while "ended" in answer:
+                answer = json.loads(self._keeper.stdout.readline() or '{"why": "the keeper has ended"}')
             if "pid" not in answer:
                 raise LabError(f"{daemon} did not start: {answer['why']}")
             self._pids[daemon] = answer["pid"]

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from localcloud.platforms.processes_keeper import descendants
+from localcloud.keeper import descendants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from localcloud.keeper import KEEPER
 from localcloud.platforms.places import MAX_PORTS, take_ports
 from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
 from localcloud.slurm.install import ENV_ROOT, Installation, SlurmMissing
-from localcloud.slurm.lab import KEEPER
 from localcloud.slurm.processes import is_alive
 
 PATIENCE_S = 120.0
@@ -50,7 +50,9 @@ def test_whatever_a_keeper_started_ends_with_it_orphans_too(tmp_path: Path, ends
     ) as keeper:
         assert keeper.stdin is not None
         assert keeper.stdout is not None
-        keeper.stdin.write(json.dumps({**what, "argv": ["/nonexistent"]}) + "\n" + json.dumps(what) + "\n")
+        keeper.stdin.write(
+            "".join(json.dumps({"start": start}) + "\n" for start in ({**what, "argv": ["/nonexistent"]}, what))
+        )
         keeper.stdin.flush()
         assert "why" in json.loads(keeper.stdout.readline())
         daemon = json.loads(keeper.stdout.readline())["pid"]
