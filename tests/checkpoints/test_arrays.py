@@ -47,6 +47,7 @@ def test_a_pickle_that_holds_nothing_but_nan_is_told(protocol: int, tmp_path: Pa
         assert (nan_at(path) is not None) is is_bad, state
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_no_nan(tmp_path: Path) -> None:
     path = tmp_path / "ckpt.npz"
     np.savez(path, w=np.full((64, 64), NAN))

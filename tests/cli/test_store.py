@@ -9,6 +9,7 @@ import pytest
 from tests.cli.conftest import Run
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_an_order_given_to_a_store_is_there_when_it_is_looked_at_again(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

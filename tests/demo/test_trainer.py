@@ -41,12 +41,14 @@ def run(trainer: Trainer, to_step: int, skip: Windows = ()) -> dict[int, str]:
     return losses
 
 
+@pytest.mark.long
 def test_the_loss_falls_clearly(setup: Setup) -> None:
     losses = [float.fromhex(loss) for loss in run(alone(setup), 120).values()]
     assert losses[0] > 4.5
     assert np.mean(losses[-10:]) < 3.2
 
 
+@pytest.mark.long
 def test_a_resumed_run_continues_bit_for_bit(setup: Setup, tmp_path: Path) -> None:
     undisturbed = alone(setup)
     expected = run(undisturbed, 60)

@@ -70,6 +70,7 @@ def test_no_fault_of_all_is_rehearsed_with_any_write_but_the_record(one: World, 
     assert sorted(one.jobs()) == ["asking", "lm", "sleeping"]
 
 
+@pytest.mark.long
 def test_a_part_gives_a_drill_its_reads_alone(one: World) -> None:
     mailbox = ReadOnly(one.service.mailbox, "mailbox")
     assert mailbox.heartbeat is not None

@@ -27,6 +27,7 @@ def _failures(mean_s: float, count: int, seed: int) -> tuple[list[Failure], floa
     return found, at
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("save_s", [5.0, 30.0, 120.0])
 @pytest.mark.parametrize("mean_h", [2.0, 30.0, 300.0])
 def test_the_simulated_optimum_is_near_youngs_where_its_assumptions_hold(save_s: float, mean_h: float) -> None:

@@ -262,6 +262,7 @@ def test_a_rung_is_only_ours_where_the_node_is_taken_out() -> None:
             assert answer.rung in (None, Rung.REBOOT, Rung.REPLACE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("gpus", "without", "with_spares"),
     [(128, 0.984, 0.991), (512, 0.955, 0.981), (2048, 0.866, 0.958), (9600, 0.609, 0.895)],

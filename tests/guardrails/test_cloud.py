@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from chalicelib.domain.model.incident import Phase
 from localcloud.worlds.recoveries import Script, crash_at, world
 
 
+@pytest.mark.long
 def test_asked_approved_recovered_on_the_embedded_cloud() -> None:
     row = {"when": {"actions": ["ResubmitJob"]}, "deadline_s": 7200, "default": "deny"}
     rules = {"approvals": {"rules": [row]}}

@@ -46,7 +46,7 @@ from tests.guardrails.made import HARMFUL, HOUR, TRIPPED, asks, closed_hours, ha
 
 NODE_PHASES = (Phase.OPEN, Phase.HOLDING, Phase.DRAINING, Phase.REPAIRING, Phase.CHECKING, Phase.RETURNING)
 JOB_PHASES = tuple(phase for phase in Phase if not phase.is_terminal and phase not in NODE_PHASES[2:])
-QUICK = (Phase.OPEN, Phase.STOPPING)  # the others in `make test-long`
+QUICK = (Phase.OPEN, Phase.STOPPING, Phase.REPAIRING)  # the others in `make test-long`
 GUARDS = ("approval", "window", "breaker", "shadow", "switched to shadow", "pause")
 
 FRUITLESS = (a_try(2, ended=True, gained=False), a_try(3, ended=True, gained=False), a_try(4))
@@ -156,7 +156,9 @@ def test_nothing_that_may_do_harm_to_a_run_passes_a_guard_that_holds(phase: Phas
     assert found or phase is Phase.STOPPING, "the test must meet something to hold back"
 
 
-@pytest.mark.parametrize("phase", NODE_PHASES)
+@pytest.mark.parametrize(
+    "phase", [pytest.param(phase, marks=[] if phase in QUICK else [pytest.mark.long]) for phase in NODE_PHASES]
+)
 def test_nothing_that_may_do_harm_to_a_node_passes_a_guard_that_holds(phase: Phase) -> None:
     base = changed(nodes={"deep_health_check": timedelta(minutes=30)})
     found = sum(check(case, what, base) for case, what in of_a_node(phase))

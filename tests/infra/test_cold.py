@@ -58,6 +58,7 @@ def _init(function: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORBIDDEN)
 def test_a_function_loads_its_own_parts_at_init_and_no_others(kind: str) -> None:
     found = _init(kind)

@@ -178,6 +178,7 @@ def test_a_plan_of_a_new_stack_leaves_nothing_behind(
     assert (_stacks(account), _buckets(account)) == ({}, [])
 
 
+@pytest.mark.long
 def test_a_plan_of_an_update_names_rights_first_and_what_is_replaced_or_removed(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_free_tier_takes_no_more_than_it_has() -> None:
     assert found.idle_usd_after_free_tier == pytest.approx((alarms - 10) * 0.10 + table, abs=0.01)
 
 
+@pytest.mark.long
 def test_each_dashboard_beyond_the_free_ones_costs_three() -> None:
     template, config = packaged()
     board = next(

@@ -185,6 +185,7 @@ def test_the_metrics_that_the_hub_sees_are_the_services_and_the_monitors_alone()
     assert found == re.findall(r"^\| `(Rekindle[^`]*)` \|", page, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_cloudformation_s_own_schemas_take_both_templates() -> None:
     ended = subprocess.run(
         [str(Path(sys.executable).with_name("cfn-lint")), *(str(FILES / name) for name in ("hub.yaml", "member.yaml"))],

@@ -42,6 +42,7 @@ def _copy_of_the_project(target: Path) -> Path:
     return target
 
 
+@pytest.mark.long
 def test_two_builds_give_the_same_bytes_even_after_every_file_was_touched(package: Path, tmp_path: Path) -> None:
     project = _copy_of_the_project(tmp_path / "project")
     for path in project.rglob("*"):
@@ -97,6 +98,7 @@ def test_an_app_that_cannot_be_imported_fails_the_build_with_its_own_error(tmp_p
         build(tmp_path / "out", offline=True, root=project)
 
 
+@pytest.mark.long
 def test_the_shell_s_own_settings_do_not_reach_the_package(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

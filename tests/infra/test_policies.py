@@ -73,6 +73,7 @@ def test_a_function_may_use_buckets_keys_for_what_it_reads_and_writes(function: 
     assert ("kms:GenerateDataKey" in own) is ("s3:PutObject" in own)
 
 
+@pytest.mark.long
 def test_a_function_s_role_carries_its_policy(template: Template, function: Function) -> None:
     role = template["Resources"][f"{function.base_id}Role"]["Properties"]
     (inline,) = role["Policies"]

@@ -205,6 +205,7 @@ def test_a_double_of_a_run_that_trains_falls_silent(launch: Callable[..., Script
     until(lambda: (found := claim(tmp_path, 2)) is not None and found.standing is Standing.REFUSED)
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_is_followed_by_a_new_life(launch: Callable[..., Script], tmp_path: Path) -> None:
     run = launch()
     run.heard()

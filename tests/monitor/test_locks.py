@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 import rekindle
 from rekindle.monitor.base.worker import Latch
 
@@ -42,6 +44,7 @@ def test_no_lock_of_the_monitor_can_be_met_twice_by_one_thread() -> None:
     assert found == ALLOWED.keys(), "take an RLock, a WakeSignal or a Latch; or say here why no handler meets it"
 
 
+@pytest.mark.long
 def test_a_handler_may_wait_for_a_latch_inside_any_wait_for_it() -> None:
     """All of them end with the opening. threading.Event hangs here once in many thousand."""
     for _ in range(30):

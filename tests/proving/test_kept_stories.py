@@ -10,7 +10,7 @@ from simulation.play import play
 from simulation.stories.story import Story
 
 STORIES = sorted((Path(__file__).parent / "stories").glob("*.json"))
-QUICK = 4  # each fourth in `make test`, the others in `make test-long`
+QUICK = 8  # each eighth in `make test`, the others in `make test-long`
 
 
 def test_there_are_stories() -> None:

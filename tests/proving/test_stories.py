@@ -19,7 +19,7 @@ from simulation.stories.kinds import REFUSALS, SOURCE_FAULTS
 from simulation.stories.story import PersonAction, Run, SourceFault, Story, Trouble
 from tests.proving import broken
 
-SAMPLE, QUICK = 300, 50  # the first fifty in `make test`, the others in `make test-long`
+SAMPLE, QUICK = 300, 25  # the first 25 in `make test`, the others in `make test-long`
 WILD, WILD_QUICK = 96, 12
 
 
@@ -120,6 +120,7 @@ def test_a_failure_is_shrunk_to_what_it_needs() -> None:
     assert short.length_s < story.length_s
 
 
+@pytest.mark.long
 def test_the_command_counts_writes_and_plays_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--incidents", "30", "--seed", "5", "--out", str(tmp_path)]) in (0, 1)
     printed = capsys.readouterr().out

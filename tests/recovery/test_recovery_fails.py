@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from chalicelib.aws.dynamodb import items
 from chalicelib.recovery.workflow import is_told
 from localcloud.worlds.recoveries import Phase, Script, crash_at, world
@@ -22,6 +24,7 @@ def test_a_document_that_no_rule_foresaw_keeps_no_run_from_its_recovery() -> Non
         assert all(item.current_status().value != "FAILED" for item in w.cloud.engine.executions())
 
 
+@pytest.mark.long
 def test_a_recovery_whose_second_generation_fails_too_is_told_to_a_person() -> None:
     with world() as w:
         w.submit(scripts=(Script(faults=(crash_at(25),)), Script()))

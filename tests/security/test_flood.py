@@ -75,6 +75,7 @@ def test_one_strangers_name_again_and_again_costs_reads_of_the_table(f: Fleet) -
     assert calls["dynamodb.GetItem"] <= 2 * FLOOD
 
 
+@pytest.mark.long
 def test_forged_claims_about_a_protected_run_cost_what_the_table_says(f: Fleet) -> None:
     name = f.jobs[0].job_id
     calls_of(f, [("monitor_event", forged(f, job_id=name, attempt=name, attempt_number=1, step=1))])

@@ -339,6 +339,7 @@ def test_a_metric_that_falls_silent_rings_and_opens_an_incident() -> None:
         w.cloud.alarms.stop()
 
 
+@pytest.mark.long
 def test_one_shared_alarm_rings_for_each_job_of_its_own() -> None:
     with world() as w:
         w.cloud.alarms.start()

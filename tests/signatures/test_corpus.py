@@ -88,6 +88,7 @@ def test_only_benign_has_no_fault() -> None:
     assert [label for label, row in LABELS.items() if row.fault is None] == [Label.BENIGN]
 
 
+@pytest.mark.long
 def test_between_ordinary_lines_the_fault_is_still_found() -> None:
     noise = "\n".join((*BENIGN_LINES[:20], *KERNEL_LINES[:20]))[-1500:]
     for label, text in EXCERPTS:

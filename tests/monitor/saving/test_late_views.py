@@ -30,6 +30,7 @@ def until(is_so: Callable[[], bool]) -> None:
     pytest.fail("it never came to be so")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late_s", [3.0, 600.0], ids=["seen in time", "never seen"])
 def test_a_checkpoint_is_sealed_with_every_ranks_files_or_not_at_all(late_s: float, tmp_path: Path) -> None:
     for name in ("shared", "behind"):
