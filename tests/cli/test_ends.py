@@ -126,6 +126,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(service: FakeService) -> None
         assert process.stderr.read() == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [

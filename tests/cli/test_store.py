@@ -22,6 +22,7 @@ def test_an_order_given_to_a_store_is_there_when_it_is_looked_at_again(
     assert "build/demo" in ended.err
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_an_embedded_cloud_that_cannot_come_up_is_exit_code_4(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cloud.sqlite").write_text("this is no database")

@@ -130,6 +130,7 @@ def test_the_command_line_prints_the_outputs(
     assert capsys.readouterr().out == "TableName            rekindle-dev\n"
 
 
+@pytest.mark.long
 def test_the_command_line_removes_and_says_what_stays(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +151,7 @@ def _stacks(account: boto3.session.Session) -> dict[str, str]:
     return {stack["StackName"]: stack["StackStatus"] for stack in found if stack["StackStatus"] != "DELETE_COMPLETE"}
 
 
+@pytest.mark.long
 def test_a_deployment_says_what_it_does_and_is_refused_where_nobody_can_be_asked(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,6 +213,7 @@ def test_a_plan_of_an_update_names_rights_first_and_what_is_replaced_or_removed(
     assert [entry["Key"] for entry in s3.list_objects_v2(Bucket=bucket)["Contents"]] == before
 
 
+@pytest.mark.long
 def test_a_plan_without_changes_and_one_that_is_refused(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,6 +255,7 @@ def test_a_removal_counts_what_the_service_protects(
     assert "1 active Jobs and 1 open Incidents are not protected any more" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flags", [(), ("--yes",)])
 def test_a_stack_that_does_not_exist_is_not_said_to_be_removed(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]

@@ -60,6 +60,7 @@ def test_the_bundle_holds_the_service_and_the_shared_parts_and_nothing_else(pack
     assert not [name for name in names if not name.endswith((".py", ".json", ".typed", ".pem", ".md", ".txt"))]
 
 
+@pytest.mark.long
 def test_the_service_imports_from_the_bundle_without_the_rest_of_the_repository(package: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(package / BUNDLE).extractall(tmp_path)
     # -S and -I leave the checkout (an editable install) out; dependencies come from site-packages by plain path.

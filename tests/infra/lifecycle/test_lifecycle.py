@@ -329,6 +329,7 @@ def test_a_broken_config_is_told_and_never_fails_the_node(node: Node, config: st
     assert not [line for line in node.notes() if "systemctl" in line]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
