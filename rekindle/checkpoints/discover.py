@@ -17,7 +17,16 @@ from rekindle.checkpoints.containers import contents, problem_of
 from rekindle.checkpoints.formats import contents_of, damage, format_of, judge, marked_format, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
 from rekindle.checkpoints.megatron import joined_ranks
-from rekindle.checkpoints.names import PASSED_OVER, is_marker, is_numbered, is_one_file, is_temporary, plain, read_name
+from rekindle.checkpoints.names import (
+    PASSED_OVER,
+    STATE_ENDS,
+    is_marker,
+    is_numbered,
+    is_one_file,
+    is_temporary,
+    plain,
+    read_name,
+)
 from rekindle.checkpoints.poison import nan_in
 from rekindle.checkpoints.steps import inner_steps
 
@@ -46,8 +55,8 @@ def discover(listing: Mapping[str, int], read: Read) -> tuple[Found, ...]:
 
 def _step_above(root: str) -> int | None:
     """The step that a folder above it names, the nearest first: `step-100/weights`."""
-    above = (read_name(plain(part)).step for part in reversed(root.split("/")[:-1]))
-    return next((step for step in above if step is not None), None)
+    above = (read_name(plain(part)) for part in reversed(root.split("/")[:-1]))  # `sft-steps-10k` is a run of so many
+    return next((name.step for name in above if name.step is not None and name.unit == 1), None)
 
 
 def judge_one(root: str, files: Mapping[str, int], read: Read) -> Found | None:
@@ -159,8 +168,17 @@ def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], 
         for inner, below in tree.folders.items():
             if inner not in PASSED_OVER and not (inner.startswith(".") and not is_temporary(inner)):
                 _descend(prefix + inner, below, source, found, depth + 1)
+    if len(found) == began and read_name(plain(name)).step is not None:
+        found += _unknown(root, source.folder(name, prefix, tree.flat()))
     if LATEST in tree.files:
         found += _stale_latest(prefix, tree, source.read, found[began:])
+
+
+def _unknown(root: str, folder: Folder) -> list[Found]:
+    """A step's folder with state in it that is nothing by itself: `step_20/model/rank_00.pt`."""
+    if not any(path.endswith(STATE_ENDS) and not path.endswith(".json") for path in folder.files):
+        return []
+    return [_judged_folder(root, folder, Format.UNKNOWN, plain(folder.name))]
 
 
 def _own_folder(root: str, name: str, tree: _FolderTree, source: _Source) -> Found | None:
@@ -213,7 +231,9 @@ def _judged_folder(root: str, folder: Folder, format_: Format, final: str) -> Fo
         has_weights, has_optimizer = contents_of(format_, folder)
         nan = None if problems else nan_in(folder)
     except Exception as err:
-        step, problems = read_name(final).number, [_defect(err)]
+        step, problems = read_name(final).stated, [_defect(err)]
+    inner = _inner_steps(folder)
+    step = _settled(step, final, inner)
     if is_temporary(name):
         problems = [f"{name} has a temporary name: its save or upload did not finish", *problems]
     if format_ is Format.UNKNOWN:
@@ -228,8 +248,17 @@ def _judged_folder(root: str, folder: Folder, format_: Format, final: str) -> Fo
         nan=nan,
         has_weights=has_weights,
         has_optimizer=has_optimizer,
-        inner_steps=_inner_steps(folder),
+        inner_steps=inner,
     )
+
+
+def _settled(step: int | None, name: str, inner: Mapping[str, tuple[int, ...]]) -> int | None:
+    """The step, where the folder's name says no exact one and all of its files that name one name the same."""
+    named = read_name(name)
+    if not (named.unsure is not None and step is None) and not (named.unit > 1 and step == named.step):
+        return step
+    inside = {number for numbers in inner.values() for number in numbers}
+    return named.settled(next(iter(inside)) if len(inside) == 1 else None)
 
 
 def _defect(err: Exception) -> str:
@@ -257,7 +286,7 @@ def _judged_file(path: str, name: str, folder: Folder) -> Found:
             nan = nan_in(folder)
             has_weights, has_optimizer = contents(folder, name)
     except Exception as err:
-        step, problems = read_name(name).number, [_defect(err)]
+        step, problems = read_name(name).stated, [_defect(err)]
     return Found(
         format=Format.LIGHTNING if plain(name).endswith(".ckpt") else Format.ONE_FILE,
         step=step,

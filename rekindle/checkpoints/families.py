@@ -19,16 +19,23 @@ from rekindle.checkpoints.names import plain
 from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 
-# The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt`). `model-7b` is the name of a run.
+_NUMBER: Final = r"(?:\d{1,3}(?:[_,]\d{3})+(?!\d)|\d+(?:\.\d{1,3}(?=[km]))?(?:[km](?![a-z\d]))?)"
+# The number of a step or an epoch, or both (fairseq's `checkpoint_1_2000.pt` beside `checkpoint1.pt`), and what parts
+# it from its word. `model-7b` and `model-125m` are names of runs.
 _COUNT: Final = re.compile(
-    r"(?<![a-z])((?:(?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba)[=_-]?"
-    r"|(?:checkpoint|chkpt|ckpt|snapshot|model|state|weights|params)[=_-]?(?=\d+(?![\da-z]))))\d+(?:_\d+(?=\.\w+$|$))?",
+    rf"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba)(?=[=_-]?\d)"
+    rf"|(?:checkpoint|chkpt|ckpt|snapshot|state)(?=[=_-]?{_NUMBER}(?![\da-z]))"
+    rf"|(?:model|weights|params)(?=[=_-]?\d+(?![\da-z])))[=_-]?{_NUMBER}(?:_\d+(?=\.\w+$|$))?",
     re.IGNORECASE,
 )
 # Of a folder above: `step-100/checkpoint.pt`. Not `model-7b`, which is the name of a run.
 _STEP_FOLDER: Final = re.compile(
-    r"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?)[=_-]?)\d+(?![\da-z])", re.IGNORECASE
+    rf"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba)[=_-]?){_NUMBER}(?![\da-z])",
+    re.IGNORECASE,
 )
+_BARE: Final = re.compile(rf"^{_NUMBER}(?=\.\w+$|$)", re.IGNORECASE)
+# Another file of the same step or of the newest, by Lightning: the name without it was taken.
+_AGAIN: Final = re.compile(r"-v\d+(?=\.\w+$|$)")
 # What says when or why a checkpoint of the same run was saved. `last` and `latest` are the newest of the others.
 _NEUTRAL: Final = re.compile(
     r"(?<![a-z])(?:periodic|emergency|forensic|signal|last|latest|preempt(?:ed|ion)?|interrupt(?:ed)?|sigterm|auto|exit)"
@@ -61,7 +68,7 @@ _DAY: Final = (
 _DATED: Final = re.compile(_DAY % ("[-_.]", "[-_.]"))
 _DATED_IN_A_ROW: Final = re.compile(_DAY % ("", ""))
 _ENDS: Final = re.compile(r"^[=_.-]+|[=_-]+(?=\.\w+$|$)")
-_NO_NUMBER: Final = re.compile(r"(?:checkpoint|ckpt|snapshot)?(?:-v\d+)?", re.IGNORECASE)
+_NO_NUMBER: Final = re.compile(r"(?:checkpoint|ckpt|snapshot)?", re.IGNORECASE)
 
 
 MAX_NAMED: Final = 4
@@ -125,6 +132,7 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
     if not own:
         own = {family for family, items in whole.items() if _may_be_own(items, words)}
         own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
+        own = {family for family in own if family.format is not Format.FOLDER} or own
         if len(own) > 1:
             names = " and ".join(sorted(str(family) for family in own)[:MAX_NAMED])
             why = f"which checkpoints are the run's own is not known: {names} could be"
@@ -215,12 +223,12 @@ def _with(item: Found, problem: str) -> Found:
 def pattern_of(root: str) -> tuple[str, str]:
     """(folder, name) without what differs between the checkpoints of one run; no name where it had no number."""
     folder, _, name = _plain_path(root).rpartition("/")
-    name = _DATED.sub("", name)
+    name = _AGAIN.sub("", _DATED.sub("", name))
     stem, counted = _COUNT.subn(r"\1#", name)
     stem, measured = _METRIC.subn(lambda match: f"{match[1] or match[2]}#", stem)
     stem, name = _DATED_IN_A_ROW.sub("", stem), _DATED_IN_A_ROW.sub("", name)
     if not counted + measured:
-        stem = re.sub(r"\d+(?=\D*$)", "#", re.sub(r"-v\d+(?=\.\w+$|$)", "", name))
+        stem = _BARE.sub("#", name) if _BARE.match(name) else re.sub(r"\d+(?=\D*$)", "#", name)
     stem = re.sub(r"[=_-]+(?=\.)|([=_-])[=_-]+", r"\1", _NEUTRAL.sub("", stem))
     stem = _ENDS.sub("", stem) if "#" in stem or not stem.startswith(".") else stem
     if _NO_NUMBER.fullmatch(re.sub(r"\.[a-z]\w*$", "", stem)):

@@ -15,6 +15,7 @@ from rekindle.checkpoints.discover import discover, inner_steps_of, judge_declar
 from rekindle.checkpoints.families import of_one_run, pattern_of
 from rekindle.checkpoints.found import Format, Found, Read, Stamp
 from rekindle.checkpoints.names import PASSED_OVER, is_temporary
+from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
 from rekindle.protocol.mailbox import ITSELF, Manifest
 
@@ -80,7 +81,7 @@ def discover_in(directory: str | os.PathLike[str], *, like: Iterable[str] = ()) 
     found = discover(listing_of(directory), reader_of(directory))
     top = os.path.abspath(directory)
     roots = [os.path.relpath(path, top).replace(os.sep, "/") for path in like]
-    return of_one_run(found, [root for root in roots if not root.startswith("..")])
+    return of_one_run(with_twins(found), [root for root in roots if not root.startswith("..")])
 
 
 def newest_complete(

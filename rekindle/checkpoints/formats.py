@@ -11,7 +11,7 @@ from typing import Final
 from rekindle.checkpoints.containers import STEP_KEYS, contents, numbers_in, problem_of, step_of
 from rekindle.checkpoints.found import MAX_NAMED, Folder, Format
 from rekindle.checkpoints.megatron import is_megatron, megatron
-from rekindle.checkpoints.names import STATE_ENDS, is_marker, is_temporary, read_name
+from rekindle.checkpoints.names import ONE_FILE_ENDS, STATE_ENDS, is_marker, is_temporary, read_name
 from rekindle.checkpoints.sharded import (
     dcp_contents,
     dcp_problems,
@@ -34,8 +34,13 @@ _WEIGHTS: Final = re.compile(
     r"(?:model|pytorch_model|adapter_model|diffusion_pytorch_model)(?:_\d+)?\.(?:safetensors|bin)"
 )
 _FSDP_FILE: Final = re.compile(r"pytorch_model_fsdp(?:_\d+)?(?:_rank\d+)?\.bin")
+_FSDP_FOLDER: Final = re.compile(r"pytorch_model_fsdp(?:_\d+)?|optimizer_\d+")
+_OPTIMIZER_PATH: Final = re.compile(
+    r"(?<![a-z])opt(?:im\w*)?(?![a-z])", re.IGNORECASE
+)  # in what a script writes itself
 NEMO_WEIGHTS: Final = "weights"  # NeMo 2: a folder of DCP's, beside `context` with the run's configuration
 OWN_STATE: Final = "trainer_state.pt"  # beside the shards of `rekindle.integrations.snapshots.save_dcp`
+NO_WEIGHTS: Final = "the model's weights are missing"
 _HF_OWN: Final = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state.pth"})
 
 
@@ -47,9 +52,10 @@ def format_of(name: str, folder: Folder) -> Format | None:
         return marked
     if name.endswith(".ckpt"):
         return Format.LIGHTNING
-    if _HF_OWN & here.keys() or any(_RNG.fullmatch(path) for path in here):
+    is_hf = "training_args.bin" in here or re.fullmatch(r"checkpoint-\d+", name) is not None
+    if is_hf and (_HF_OWN & here.keys() or any(_RNG.fullmatch(path) for path in here)):
         return Format.HF_TRAINER
-    if {"optimizer.bin", "scheduler.bin"} & here.keys() or any(_is_fsdp(inner) for inner in folder.folders):
+    if {"optimizer.bin", "scheduler.bin"} & here.keys() or any(_FSDP_FOLDER.fullmatch(path) for path in folder.folders):
         return Format.ACCELERATE
     if re.fullmatch(r"checkpoint[-_]\d+", name) and _has_weights(folder):
         return Format.HF_TRAINER if "-" in name else Format.ACCELERATE
@@ -94,7 +100,7 @@ def judge(format_: Format, name: str, folder: Folder) -> tuple[int | None, list[
         case Format.NEMO:
             return read_name(name).step, parts_problems(folder)
         case _:
-            return read_name(name).number, parts_problems(folder)
+            return read_name(name).stated, parts_problems(folder)
 
 
 def parts_problems(folder: Folder) -> list[str]:
@@ -113,13 +119,13 @@ def one_file(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     """(step, problems) of a snapshot that is one file. The content's own step wins over a loose one of the name."""
     stated = read_name(name)
     if is_temporary(name):
-        return stated.number, [f"{name} has a temporary name: its save or upload did not finish"]
-    if stated.step is not None:
+        return stated.stated, [f"{name} has a temporary name: its save or upload did not finish"]
+    if stated.step is not None and stated.unit == 1:
         return stated.step, []
     numbers = numbers_in(folder, name, (*STEP_KEYS, "epoch"))
     inside = step_of(numbers)
-    if inside is not None:
-        return inside, []
+    if inside is not None or stated.step is not None:
+        return stated.settled(inside), []
     epochs = {near for epoch in numbers.get("epoch", ()) for near in (epoch - 1, epoch, epoch + 1)}
     return (None if stated.loose in epochs else stated.loose), []
 
@@ -212,7 +218,7 @@ def _lightning(name: str, folder: Folder) -> tuple[int | None, list[str]]:
 def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     """`checkpoint_<n>` counts saves, not steps: its step stays unknown. A name of the user's own may say it."""
     here = folder.here
-    problems = _weights(folder)
+    problems = [problem for problem in _weights(folder) if problem != NO_WEIGHTS or not _has_weights_below(folder)]
     if not _has_optimizer(folder):
         problems.append("optimizer.bin is missing")
     if not any(_RANDOM.fullmatch(path) for path in here):
@@ -240,7 +246,7 @@ def _deepspeed_step(folder: Folder) -> int | None:
 
 def _dcp(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     stated = read_name(name)
-    step = stated.loose if stated.step is None else stated.step
+    step = stated.stated
     if step is None and OWN_STATE in folder.here:
         step = step_of(numbers_in(folder, OWN_STATE, ("step",)))
     return step, dcp_problems(folder)
@@ -268,7 +274,15 @@ def contents_of(format_: Format, folder: Folder) -> tuple[bool | None, bool | No
         case Format.NEMO:
             return dcp_contents(folder.below(NEMO_WEIGHTS))
         case _:
-            return None, None
+            return None, _script_has_optimizer(folder)
+
+
+def _script_has_optimizer(folder: Folder) -> bool | None:
+    """By the names in a folder of a script's own, or by its largest file."""
+    if any(_OPTIMIZER_PATH.search(path) for path in folder.files):
+        return True
+    files = sorted((path for path in folder.files if path.endswith(ONE_FILE_ENDS)), key=lambda path: folder.files[path])
+    return contents(folder, files[-1])[1] if files else None
 
 
 def _deepspeed_contents(folder: Folder) -> tuple[bool | None, bool | None]:
@@ -286,6 +300,11 @@ def _has_weights(folder: Folder) -> bool:
         or path.endswith(".index.json")
         for path in folder.here
     )
+
+
+def _has_weights_below(folder: Folder) -> bool:
+    """Wherever the script's own save hooks put them, as those of diffusers do: `unet/diffusion_pytorch_model.bin`."""
+    return any(path.endswith(".safetensors") or _WEIGHTS.fullmatch(path.rpartition("/")[2]) for path in folder.files)
 
 
 def _has_optimizer(folder: Folder) -> bool:
@@ -310,7 +329,7 @@ def _weights(folder: Folder) -> list[str]:
         problems.append("the index of its model shards (*.index.json) is missing")
     fsdp = any(inner.startswith("pytorch_model_fsdp") for inner in folder.folders)
     if tag is None and not fsdp and not _has_weights(folder):
-        problems.append("the model's weights are missing")
+        problems.append(NO_WEIGHTS)
     return problems
 
 

@@ -64,7 +64,9 @@ class Stamp:
 
 
 class Format(StrEnum):
-    """Who wrote it. `unknown`: a folder with a step's name whose content no rule knows, so it is not trusted."""
+    """Who wrote it. `folder`: a script's own, whole because another step's is like it (see `twins`). `unknown`: a
+    folder with a step's name whose content no rule knows, so it is not trusted.
+    """
 
     ONE_FILE = "one_file"
     TORCH_DCP = "torch_dcp"
@@ -74,6 +76,7 @@ class Format(StrEnum):
     DEEPSPEED = "deepspeed"
     MEGATRON = "megatron"
     NEMO = "nemo"
+    FOLDER = "folder"
     UNKNOWN = "unknown"
 
 

@@ -44,7 +44,7 @@ def megatron(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     each = ((inner, path) for inner in sorted(ranks) for path in files if path not in ranks[inner].files)
     problems += [f"{inner}/{path} is missing" for inner, path in islice(each, MAX_NAMED)]
     stated = read_name(name)
-    return (step_of(numbers) if stated.number is None else stated.number), problems
+    return (step_of(numbers) if stated.stated is None else stated.stated), problems
 
 
 def without_rank_folder(root: str) -> str:

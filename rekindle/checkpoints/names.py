@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rekindle.protocol.mailbox import MAX_STEP
 
+# A number in full, in groups of three (`2_000`), in thousands or millions (`10k`, `1.5M`); not `1.5`, a version.
+COUNT: Final = (
+    r"(?P<count>\d{1,3}(?:[_,]\d{3})+(?![\d_])|\d{1,12})(?P<part>\.\d{1,3}(?=[km]))?(?P<unit>[km])?"
+    r"(?![\da-z]|\.\d*[1-9])"
+)
 # Words whose number is a count of optimizer steps. Sources: torchtitan (step-1000), DeepSpeed (global_step1000),
 # Megatron (iter_0001000), Lightning (epoch=0-step=100), Composer (ep0-ba100), our own examples (step-000000000100).
 _STEP: Final = re.compile(
-    r"(?:^|[^a-z])(?:global[_-]?step|steps?|iter(?:ation)?s?|(?<=-)ba)[=_-]?(\d{1,12})(?![\da-z])", re.IGNORECASE
+    rf"(?:^|[^a-z])(?:global[_-]?step|steps?|iter(?:ation)?s?|(?<=-)ba)(?P<mark>[=_-]?){COUNT}", re.IGNORECASE
 )
 # Words whose number is a step by habit only: the content may know better. Hugging Face's checkpoint-N counts steps;
 # Accelerate's checkpoint_N counts saves.
 _LOOSE: Final = re.compile(
-    r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|snapshot|model|state|weights|params)[=_-]?(\d{1,12})(?![\da-z])",
+    rf"(?:^|[^a-z])(?P<word>checkpoint|chkpt|ckpt|snapshot|state|model|weights|params)(?P<mark>[=_-]?){COUNT}",
     re.IGNORECASE,
 )
+_SIZED: Final = ("model", "weights", "params")  # in thousands and millions that is a size: `model-125m`
+# Two numbers at the end, of an epoch and a step. Source: fairseq (checkpoint_2_1500.pt)
+_TWO: Final = re.compile(r"\d_(?!20\d{6})(\d{3,12})\Z")
 _EPOCH: Final = re.compile(r"(?:^|[^a-z])ep(?:och)?[=_-]?(\d{1,12})(?![\da-z])", re.IGNORECASE)
 _BARE: Final = re.compile(r"\d{1,12}")
+# `10k.pt`. A folder of that name may as well be called after a model's size.
+_BARE_UNIT: Final = re.compile(r"\d{1,6}(?:\.\d{1,3})?[km]", re.IGNORECASE)
+_UNITS: Final = {"k": 1000, "m": 1_000_000}
 # Also with words before them: gpt_snapshot, checkpoint_last.
 _NO_NUMBER: Final = re.compile(
     r"(?:[a-z]{1,20}[_-]){0,3}(?:last|latest|checkpoint|ckpt|snapshot)(?:[_-]best)?(?:-v\d+)?", re.IGNORECASE
@@ -44,35 +55,72 @@ PASSED_OVER: Final = frozenset({"rekindle", "tensorboard", "wandb", "mlruns", "_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A name as read. `step` is certain, `loose` is a number that may be a step, `epoch` is none."""
+    """A name as read. `step` is certain, `loose` is a number that may be a step, `epoch` is none.
+
+    unit: what `step` is rounded to (`10k`), as far as the content does not say more. unsure: what may be a step, but
+    only where the content says so: `ckpt_10k` may be any of a thousand, `checkpoint_2_1500` an epoch and a step.
+    """
 
     step: int | None = None
     loose: int | None = None
     epoch: int | None = None
+    unsure: int | None = None
+    unit: int = 1
     is_temporary: bool = False
+
+    @property
+    def stated(self) -> int | None:
+        """The step by the name alone."""
+        return self.loose if self.step is None else self.step
 
     @property
     def number(self) -> int | None:
         """For putting candidates in an order before anything is opened."""
-        for value in (self.step, self.loose, self.epoch):
+        for value in (self.step, self.loose, self.unsure, self.epoch):
             if value is not None:
                 return value
         return None
 
+    def settled(self, inside: int | None) -> int | None:
+        """The step, given what the content says: that wins over a number that is rounded, loose or unsure."""
+        if self.step is None:
+            return self.loose if inside is None else inside
+        is_rounded = inside is not None and self.unit > 1 and abs(inside - self.step) < self.unit
+        return inside if is_rounded else self.step
 
-def _last(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.findall(text)
-    return min(int(found[-1]), MAX_STEP) if found else None
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(reversed(list(pattern.finditer(text)))), None)
+
+
+def _number_of(match: re.Match[str]) -> tuple[int, int]:
+    """(the number, what it is rounded to)."""
+    unit = _UNITS.get((match["unit"] or "").lower(), 1)
+    digits = re.sub("[_,]", "", match["count"])
+    whole = round(float(digits + (match["part"] or "")) * unit)
+    return min(whole, MAX_STEP), unit // 10 ** max(len(match["part"] or "") - 1, 0)
 
 
 def read_name(name: str) -> Name:
     """Whatever the name says."""
+    stem = re.sub(r"(?<=[\da-z])\.[a-z][\w.]*\Z", "", name)
     epoch = _last(_EPOCH, name)
-    step = _last(_STEP, name)
-    loose = _last(_LOOSE, name)
+    read = Name(epoch=None if epoch is None else min(int(epoch[1]), MAX_STEP), is_temporary=is_temporary(name))
+    if (found := _last(_STEP, name)) is not None:
+        number, unit = _number_of(found)
+        is_unsure = "_" in found["count"] and found["mark"] == "_"  # the step 1000, or a part of the step 1
+        return replace(read, unsure=number) if is_unsure else replace(read, step=number, unit=unit)
     if _BARE.fullmatch(name):
-        loose = int(name)
-    return Name(step=step, loose=None if step is not None else loose, epoch=epoch, is_temporary=is_temporary(name))
+        return replace(read, loose=int(name))
+    if (found := _last(_LOOSE, name)) is not None:
+        number, unit = _number_of(found)
+        two = _TWO.search(stem) if found["mark"] == "_" else None
+        if two is not None:
+            return replace(read, unsure=int(two[1]))
+        if unit == 1 and not (found["mark"] == "_" and "_" in found["count"]):
+            return replace(read, loose=number)
+        return read if found["word"].lower() in _SIZED else replace(read, unsure=number)
+    return read
 
 
 def is_temporary(name: str) -> bool:
@@ -99,7 +147,7 @@ def is_one_file(name: str) -> bool:
     if _NO_NUMBER.fullmatch(stem):
         return True
     stated = read_name(stem)
-    return not _BARE.fullmatch(stem) and stated.number is not None
+    return _BARE_UNIT.fullmatch(stem) is not None or (not _BARE.fullmatch(stem) and stated.number is not None)
 
 
 def is_numbered(name: str) -> bool:

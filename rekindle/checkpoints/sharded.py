@@ -14,6 +14,7 @@ from rekindle.checkpoints.pickles import MAX_WALK_BYTES, is_cut_short, tokens
 
 MAX_METADATA_BYTES: Final = 64 * 1024 * 1024
 MAX_SHARDS: Final = 100_000
+MAX_CONFIG_BYTES: Final = 64 * 1024
 MAX_RANK: Final = 100_000
 _SHARD: Final = re.compile(rb"[\w./-]{1,200}\.distcp")
 MAX_LOOKS: Final = 16  # shards whose ends are looked at, the largest first
@@ -40,7 +41,7 @@ def dcp_problems(folder: Folder) -> list[str]:
         return [
             f".metadata is missing: the save did not finish{' (its temporary file is there)' if unfinished else ''}"
         ]
-    problems: list[str] = []
+    problems = _megatron_core_problems(folder)
     needed: dict[str, int] = {}
     for name in sorted(names):
         raw = folder.whole(name, MAX_METADATA_BYTES)
@@ -70,6 +71,17 @@ def dcp_problems(folder: Folder) -> list[str]:
         for shard in sorted(needed, key=lambda shard: (-needed[shard], shard))[:MAX_LOOKS]
         if _ends_with_zeros(folder, shard)
     ]
+
+
+def _megatron_core_problems(folder: Folder) -> list[str]:
+    """What is no tensor lies in `common.pt`, and a loader knows the whole by `metadata.json`, which is written last.
+
+    Source: megatron.core.dist_checkpointing (core.py, strategies/common.py), core 0.16.
+    """
+    stated = folder.whole("metadata.json", MAX_CONFIG_BYTES) or b""
+    if "common.pt" not in folder.here and b'"common_backend"' in stated:
+        return ["common.pt is missing"]
+    return []
 
 
 def _ends_with_zeros(folder: Folder, shard: str) -> bool:

@@ -7,6 +7,8 @@ import pytest
 from rekindle.checkpoints.discover import discover
 from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.found import Format, Found
+from rekindle.checkpoints.names import is_one_file, read_name
+from rekindle.checkpoints.twins import with_twins
 from tests.checkpoints.made import dcp_metadata, layout, torch_archive
 
 Files = dict[str, bytes]
@@ -14,7 +16,7 @@ Files = dict[str, bytes]
 
 def judged(files: Files) -> tuple[Found, ...]:
     sizes = {path: len(body) for path, body in files.items()}
-    return of_one_run(discover(sizes, lambda path, start, length: files[path][start : start + length]))
+    return of_one_run(with_twins(discover(sizes, lambda path, start, length: files[path][start : start + length])))
 
 
 def usable(files: Files) -> list[tuple[int | None, str]]:
@@ -182,3 +184,138 @@ def test_checkpoints_of_another_number_of_ranks_are_whole_beside_each_other(befo
         names = [f"rng_state_{rank}.pth" for rank in range(ranks)] if ranks > 1 else ["rng_state.pth"]
         files |= {f"{base}{n}/{name}": full(n) for name in names}
     assert [step for step, _ in usable(files)] == [3, 2, 1], [item.problems for item in judged(files)]
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "step"),
+    [
+        ("step_10k.pt", None, 10_000),
+        ("step_10k.pt", 10_240, 10_240),
+        ("step_10k.pt", 20_000, 10_000),  # held against it once others show that the script counts steps
+        ("iter=1.5M.ckpt", None, 1_500_000),
+        ("iter=1.5M.ckpt", 1_536_000, 1_536_000),
+        ("step-2_000.pt", None, 2000),
+        ("step-1_250_000.pt", None, 1_250_000),
+        ("step-2,000.pt", None, 2000),
+        ("step_2_000.pt", None, None),  # or a part of step 2
+        ("step_2_000.pt", 2000, 2000),
+        ("ckpt_00010K.pt", None, None),
+        ("ckpt_00010K.pt", 10_496, 10_496),
+        ("ckpt-1.5M.pt", None, None),
+        ("10k.pt", None, None),
+        ("10k.pt", 10_000, 10_000),
+        ("checkpoint_2_1500.pt", None, None),  # an epoch and an update
+        ("checkpoint_2_1500.pt", 1500, 1500),
+        ("ckpt_100_20261101.pt", None, 100),
+        ("step-100.pt", None, 100),
+        ("checkpoint-500.pt", None, 500),
+    ],
+)
+def test_a_number_that_is_rounded_or_may_be_two_is_settled_by_the_content(
+    name: str, inside: int | None, step: int | None
+) -> None:
+    (item,) = judged({name: full(1) if inside is None else full(1, global_step=inside)})
+    assert (item.step, item.is_complete) == (step, True)
+
+
+@pytest.mark.parametrize(
+    "name", ["model-125m.pt", "model-7b.pt", "weights_1.5.pt", "model-1.5.safetensors", "params-2M.npz"]
+)
+def test_a_models_size_or_version_is_no_step(name: str) -> None:
+    assert not is_one_file(name)
+    assert read_name(name).number is None
+
+
+def test_a_run_that_counts_in_thousands_is_one_family_and_its_newest_is_the_furthest() -> None:
+    names = ("500", "999", "1k", "1500", "2k")
+    assert [step for step, _ in usable({f"step_{name}.pt": full(1) for name in names})] == [2000, 1500, 1000, 999, 500]
+    folders = dcp("step-5k") | dcp("step-10k")
+    assert [step for step, _ in usable(folders)] == [10_000, 5000]
+    assert usable({"sft-steps-10k/last.pt": full(1)}) == [(None, "sft-steps-10k/last.pt")], "its plan is no step"
+
+
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [
+        (("checkpoint1.pt", "checkpoint_1_500.pt", "checkpoint_2_900.pt", "checkpoint_last.pt"), "checkpoint_last.pt"),
+        (("epoch=0-step=10.ckpt", "epoch=0-step=10-v1.ckpt", "epoch=1-step=20.ckpt", "last-v1.ckpt"), "last-v1.ckpt"),
+        (("ep0-ba10/ep0-ba10-rank0.pt", "ep0-ba20/ep0-ba20-rank0.pt"), "ep0-ba20/ep0-ba20-rank0.pt"),
+    ],
+    ids=["fairseq", "Lightning, started again", "Composer"],
+)
+def test_names_that_a_framework_gives_by_occasion_are_of_one_run(names: tuple[str, ...], newest: str) -> None:
+    steps = [read_name(name).number or 10**6 for name in names]
+    files = {name: full(1, global_step=step) for name, step in zip(names, steps, strict=True)}
+    assert usable(files)[0][1] == newest
+    assert len(usable(files)) == len(names)
+
+
+def verl(step: int, *without: str, fill: int = 0) -> Files:
+    ranks = [
+        f"actor/{part}_world_size_2_rank_{rank}.pt" for part in ("model", "optim", "extra_state") for rank in (0, 1)
+    ]
+    body = torch_archive({"w": {}}, fill)
+    return {f"global_step_{step}/{name}": body for name in (*ranks, "data.pt") if name not in without} | {
+        f"global_step_{step}/actor/huggingface/config.json": b"{}"
+    }
+
+
+def own(step: int, *names: str) -> Files:
+    return {f"step-{step}/{name}": full(step) for name in names}
+
+
+LOST = "actor/optim_world_size_2_rank_1.pt"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        (verl(100) | verl(200), [200, 100]),
+        (verl(100) | verl(200) | verl(300, LOST), [200, 100]),
+        (verl(100), []),
+        (verl(100) | verl(200, LOST), []),
+        (verl(100, LOST) | verl(200, LOST) | verl(300), []),
+        (verl(100, fill=500_000) | verl(200), []),
+        (verl(100) | verl(200) | {"global_step_200/actor/huggingface/results.json": b"{}"}, [200, 100]),
+        (own(1, "model.pt", "optimizer.pt", "extra.pt") | own(2, "model.pt", "optimizer.pt", "extra.pt"), [2, 1]),
+        (
+            own(1, "model/rank_00.pt", "optimizer/rank_00.pt") | own(2, "model/rank_00.pt", "optimizer/rank_00.pt"),
+            [2, 1],
+        ),
+        (own(1, "model.pt", "opt.pt") | own(2, "model.pt", "opt.pt") | {"step-2/opt.pt": full(2)[:-9]}, [1]),
+    ],
+    ids=lambda value: "",
+)
+def test_folders_of_a_scripts_own_are_whole_where_two_are_alike_and_none_has_more(
+    files: Files, expected: list[int]
+) -> None:
+    assert [step for step, _ in usable(files)] == expected
+
+
+def test_twins_without_an_optimizer_or_a_certain_step_stay_unknown() -> None:
+    for names in (("model.safetensors", "config.json"), ("adapter.bin",)):
+        files = {f"step-{n}/{name}": torch_archive({"w": {}}) for n in (1, 2) for name in names}
+        assert usable(files) == []
+    counted = [f"checkpoint_{n:06d}/{name}.pt" for n in (1, 2) for name in ("state", "optimizer")]
+    assert usable({path: full(1) for path in counted}) == [], "Ray counts reports"
+    named = {path: full(1, global_step=int(path[11:17]) * 50) for path in counted}
+    assert [step for step, _ in usable(named)] == [100, 50]
+
+
+def test_folders_of_a_scripts_own_give_way_to_those_of_a_known_layout() -> None:
+    assert [root for _, root in usable(verl(100) | verl(200) | dcp("state/step-50"))] == ["state/step-50"]
+
+
+def test_weights_that_a_scripts_hooks_save_are_accelerates_too() -> None:
+    inside = {path: body for path, body in layout("accelerate").items() if "checkpoint_0/" in path}
+    files = {path.replace("model.saf", "unet/diffusion_pytorch_model.saf"): body for path, body in inside.items()}
+    assert [item.problems for item in judged(files)] == [()]
+    without = {path: body for path, body in files.items() if "unet" not in path}
+    assert [item.problems for item in judged(without)] == [("the model's weights are missing",)]
+
+
+def test_what_is_no_tensor_in_a_megatron_core_checkpoint_is_missed() -> None:
+    config = {"iter_0000500/metadata.json": b'{"sharded_backend": "torch_dist", "common_backend": "torch"}'}
+    files = dcp("iter_0000500") | config
+    assert [item.problems for item in judged(files)] == [("common.pt is missing",)]
+    assert usable(files | {"iter_0000500/common.pt": full(1)}) == [(500, "iter_0000500")]

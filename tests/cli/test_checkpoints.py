@@ -78,6 +78,21 @@ def test_the_newest_usable_one_is_printed_for_a_script(run: Run, disk: Path, tmp
     assert (ended.code, ended.out) == (3, "")
 
 
+def test_the_newest_of_what_is_not_all_known_is_printed_and_is_no_success(run: Run, disk: Path, tmp_path: Path) -> None:
+    """A script can tell three cases apart: go on from the path (0), decide (1), nothing lies there (3)."""
+    (disk / "state").mkdir()
+    with (disk / "state" / "blob.dat").open("wb") as file:
+        file.truncate(1_500_000_000)
+    ended = run("checkpoints", str(disk), "--newest")
+    assert (ended.code, ended.out) == (1, f"{disk / 'checkpoint-4'}\n")
+    assert ended.err == f"rekindle: not chosen: {disk / 'state'} (1.5 GB): no rule knows what it is\n"
+    alone = run("checkpoints", str(disk / "state"), "--newest")
+    assert (alone.code, alone.out) == (1, ""), "not 3, on which a script begins anew"
+    laid_out(tmp_path / "stepless", {"last.pt": torch_archive({"model": {}})})
+    stepless = run("checkpoints", "stepless", "--newest")
+    assert (stepless.code, stepless.out, "its step is not known" in stepless.err) == (1, "", True)
+
+
 def test_a_mark_is_set_seen_and_lifted(run: Run, disk: Path) -> None:
     assert (
         "is quarantined" in run("checkpoints", "out", "--quarantine", "checkpoint-4", "--yes", "--why", "bad data").out

@@ -21,8 +21,9 @@ from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.checkpoint_choice import wanted_of
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
-from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
+from rekindle.checkpoints.verdict import Evidence, Fault, Problem, sealed_since, texts, verdict
 from rekindle.protocol.mailbox import (
+    ITSELF,
     MAX_MANIFEST_BYTES,
     OUTSIDE,
     KeyKind,
@@ -203,7 +204,22 @@ class S3Checkpoints:
             stamps={path: Stamp(item.bytes, etag=item.etag) for path, item in own.items()},
             classes={path: item.storage for path, item in own.items()},
         )
-        return texts(verdict(evidence))
+        problems = verdict(evidence)
+        if any(problem.fault is Fault.NOT_SEALED for problem in problems):  # or a copy of it
+            problems = self._problems_by_content(evidence, root)
+        return texts(problems)
+
+    def _problems_by_content(self, evidence: Evidence, root: Place) -> tuple[Problem, ...]:
+        """The formats' rules are loaded by the first copy only."""
+        from rekindle.checkpoints.listed import sealed_in_listing
+
+        def read(path: str, start: int, length: int) -> bytes | None:
+            try:
+                return self._objects.read_part(root if path == ITSELF else root.join(path), start, length)
+            except NotAuthorized:
+                return None
+
+        return sealed_in_listing(evidence, read)
 
     # ---- without one -----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format
 from rekindle.checkpoints.megatron import joined_ranks, without_rank_folder
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
+from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 from rekindle.protocol.mailbox import Place, relative_path
 
@@ -87,10 +88,12 @@ class S3Discovery:
                 judged.append(found)
                 times |= modified
         whole = of_one_run(
-            joined_ranks([found for found in judged if found.files]),
+            with_twins(joined_ranks([found for found in judged if found.files])),
             [_below(place, Place.parse(root).path) for root in like],
         )
         for found in whole:
+            if found.format is Format.UNKNOWN:
+                continue
             root = place.join(found.root) if found.root else place
             views.append(_view(found, root, [times[path] for path in found.files], attempts))
         return views
@@ -158,15 +161,15 @@ class S3Discovery:
     # ---- one candidate ---------------------------------------------------------------------------------------------
 
     def _judged(self, candidate: _Candidate, place: Place) -> Iterator[tuple[Found, dict[str, datetime]]]:
-        """The checkpoints in it as seen from `place`, each with the times of its files. One of no known step or layout
-        is left out: it could be no resume point.
+        """The checkpoints in it as seen from `place`, each with the times of its files. One of no known step is left
+        out: it could be no resume point.
         """
         files = self._files(candidate)
         folder, slash, _ = candidate.place.path.rpartition("/")
         base = folder + slash
         sizes = {key[len(base) :]: item.bytes for key, item in files.items()}
         for found in discover(sizes, self._reader(candidate.place, base)):
-            if found.step is None or found.format is Format.UNKNOWN:
+            if found.step is None:
                 continue
             own = {_below(place, base + path): files[base + path] for path in found.files}
             archived = texts(verdict(Evidence(classes={path: item.storage for path, item in own.items()})))

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rekindle.checkpoints.discover import discover, judge_declared, order
 from rekindle.checkpoints.families import of_one_run
 from rekindle.checkpoints.folders import listing_of, reader_of
 from rekindle.checkpoints.found import Format, Found, Read, Stamp
 from rekindle.checkpoints.names import PASSED_OVER
+from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
 from rekindle.client.errors import NotFound
 from rekindle.client.table import clean
-from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.aws import Clients, StoredObject
 from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
 
 MAX_KEYS: Final = 300_000
@@ -42,10 +43,10 @@ def files_at(place: Place) -> Files:
         top, names = (path.parent, [path.name]) if path.is_file() else (path, list(listing_of(path)))
         stamps = {name: stamp for name in names if (stamp := _stamp(top / name)) is not None}
         return Files(stamps=stamps, read=reader_of(top))
-    objects = _Objects(client=Clients().get("s3"), place=place)
-    entries = {entry["Key"][len(objects.prefix) :]: entry for entry in objects.listing()}
-    stamps = {key: Stamp(int(entry["Size"]), etag=entry["ETag"].strip('"')) for key, entry in entries.items()}
-    classes = {key: entry.get("StorageClass", "STANDARD") for key, entry in entries.items()}
+    objects = _Objects(clients=Clients(), place=place)
+    listed = {item.key[len(objects.prefix) :]: item for item in objects.listing()}
+    stamps = {path: Stamp(item.bytes, etag=item.etag or None) for path, item in listed.items()}
+    classes = {path: item.storage for path, item in listed.items()}
     return Files(stamps=stamps, read=objects.read, classes=classes)
 
 
@@ -60,7 +61,7 @@ def judged(files: Files, place: Place, manifests: Sequence[Manifest]) -> tuple[F
             item = _by_manifest(found.get(root), root, manifest, files, since)
             own += [root] * (item is not None)
             found |= {} if item is None else {root: item}
-    return of_one_run(sorted(found.values(), key=order, reverse=True), own)
+    return of_one_run(sorted(with_twins(found.values()), key=order, reverse=True), own)
 
 
 def unknown(files: Files, found: Sequence[Found]) -> list[Found]:
@@ -138,32 +139,21 @@ def _stamp(path: Path) -> Stamp | None:
 class _Objects:
     """Objects below an S3 prefix."""
 
-    client: Any
+    clients: Clients
     place: Place
 
     @property
     def prefix(self) -> str:
         return f"{self.place.path}/" if self.place.path else ""
 
-    def listing(self) -> Iterator[Mapping[str, Any]]:
-        """Entries as S3 lists them. Raises: NotFound where nothing lies there."""
-        pages = self.client.get_paginator("list_objects_v2")
-        asked = {"Bucket": self.place.bucket, "Prefix": self.prefix, "PaginationConfig": {"MaxItems": MAX_KEYS}}
-        count = 0
-        for page in pages.paginate(**asked):
-            for entry in page.get("Contents", ()):
-                count += 1
-                yield entry
-        if not count:
+    def listing(self) -> Iterator[StoredObject]:
+        """Raises: NotFound where nothing lies there."""
+        found = self.clients.objects(self.place.bucket or "", self.prefix, MAX_KEYS)
+        first = next(found, None)
+        if first is None:
             raise NotFound(f"{clean(self.place.uri)}: nothing lies there")
+        yield first
+        yield from found
 
     def read(self, path: str, start: int, length: int) -> bytes | None:
-        if length < 1:
-            return b""
-        asked = f"bytes={start}-{start + length - 1}"
-        try:
-            answer = self.client.get_object(Bucket=self.place.bucket, Key=self.prefix + path, Range=asked)
-        except self.client.exceptions.ClientError:  # not there any more, not ours to read, or shorter than listed
-            return None
-        body: bytes = answer["Body"].read(length)
-        return body
+        return self.clients.read_part(self.place.bucket or "", self.prefix + path, start, length)

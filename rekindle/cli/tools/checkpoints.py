@@ -65,7 +65,7 @@ def register(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look, or write one mark. 0 also where checkpoints are damaged: telling that is what it is for.
 
-    1 where gigabytes lie there that no rule knows: then it is not known whether there are others.
+    1 where gigabytes lie there that no rule knows: then it is not known whether there are others, nor which is newest.
     """
     try:
         place = _place(args.path, "PATH")
@@ -88,13 +88,14 @@ def run(args: argparse.Namespace) -> int:
         raise Unreachable(str(err)) from err
     except Exception as err:
         raise _explained(err, args.path) from err
+    unclear = [*strange, *filter(_is_large_unknown, found)]
     if args.newest:
-        return _newest(found, place)
+        return _newest(found, unclear, place)
     if args.json:
         out_json([_wire(item, place) for item in (*found, *strange)])
     else:
         _print_table([*found, *strange], place)
-    return 1 if strange or any(map(_is_large_unknown, found)) else 0
+    return 1 if unclear else 0
 
 
 def _is_large_unknown(item: Found) -> bool:
@@ -210,12 +211,25 @@ def _root(found: Found, place: Place) -> str:
 # ---- telling -------------------------------------------------------------------------------------------------------
 
 
-def _newest(found: list[Found], place: Place) -> int:
-    usable = [item for item in found if item.is_complete and item.step is not None]
-    if not usable:
-        raise NotFound("no whole checkpoint of known step lies there")
-    out(_root(max(usable, key=order), place))
-    return 0
+def _newest(found: list[Found], unclear: list[Found], place: Place) -> int:
+    """The path is all that is on stdout, also where something unknown may be newer: that is named on stderr, and is no
+    success. A script that begins anew where there is nothing (3) does not so where it is only not known what is there.
+    """
+    whole = [item for item in found if item.is_complete]
+    usable = [item for item in whole if item.step is not None]
+    if not (whole or unclear):
+        raise NotFound("no whole checkpoint lies there")
+    if usable:
+        out(_root(max(usable, key=order), place))
+    else:
+        unclear = [*whole, *unclear]
+    for item in unclear:
+        why = "; ".join(item.problems) or "its step is not known"
+        print(
+            f"rekindle: not chosen: {clean(_root(item, place))} ({_size(item.total_bytes)}): {clean(why)}",
+            file=sys.stderr,
+        )
+    return 1 if unclear else 0
 
 
 def _print_table(found: list[Found], place: Place) -> None:

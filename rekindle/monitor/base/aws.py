@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a heartbeat than wait; the next one comes in seconds
 READ_TIMEOUT_S = 5
@@ -16,6 +16,15 @@ MAX_OBJECTS = 50_000  # files of one checkpoint: more than a manifest may name
 
 class AwsUnavailable(Exception):
     """boto3 is not installed: only a directory mailbox works."""
+
+
+class StoredObject(NamedTuple):
+    """As S3 lists it."""
+
+    key: str
+    bytes: int
+    etag: str
+    storage: str
 
 
 class Clients:
@@ -38,12 +47,25 @@ class Clients:
                 self._made[service] = self._make(service)
             return self._made[service]
 
-    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int, str]]:
-        """(key, bytes, ETag) below a prefix, at most `limit`. Raises: AwsUnavailable; botocore's errors."""
+    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[StoredObject]:
+        """Those below a prefix, at most `limit`. Raises: AwsUnavailable; botocore's errors."""
         pages: Any = self.get("s3").get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=bucket, Prefix=prefix, PaginationConfig={"MaxItems": limit}):
             for item in page.get("Contents", ()):
-                yield item["Key"], item["Size"], item.get("ETag", "").strip('"')
+                etag = item.get("ETag", "").strip('"')
+                yield StoredObject(item["Key"], item["Size"], etag, item.get("StorageClass", "STANDARD"))
+
+    def read_part(self, bucket: str, key: str, start: int, length: int) -> bytes | None:
+        """At most so many bytes from there; None where they cannot be read."""
+        if length < 1:
+            return b""
+        client = self.get("s3")
+        try:
+            answer = client.get_object(Bucket=bucket, Key=key, Range=f"bytes={start}-{start + length - 1}")
+        except client.exceptions.ClientError:  # not there any more, not ours to read, or shorter than listed
+            return None
+        body: bytes = answer["Body"].read(length)
+        return body
 
     def version(self, bucket: str, key: str) -> str | None:
         """Of an object whose bucket keeps versions; None of any other, and where it may not be read."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from rekindle.monitor.base.aws import MAX_OBJECTS, Clients
+from rekindle.monitor.base.aws import MAX_OBJECTS, Clients, StoredObject
 from rekindle.monitor.base.stacks import OWN_PREFIX
 
 _Answer = TypeVar("_Answer")
@@ -63,7 +63,7 @@ class BoundedClients(Clients):
         super().__init__()
         self._budget = budget
 
-    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[tuple[str, int, str]]:
+    def objects(self, bucket: str, prefix: str, limit: int = MAX_OBJECTS) -> Iterator[StoredObject]:
         yield from self._budget.call(lambda: list(super(BoundedClients, self).objects(bucket, prefix, limit)))
 
 

@@ -205,7 +205,7 @@ class S3Box:
     def names(self, prefix: str) -> tuple[str, ...]:
         base = self._place.join("").path
         listed = self._clients.objects(self._bucket, base + prefix, MAX_LISTED)
-        return tuple(sorted(key[len(base) :] for key, _, _ in listed))
+        return tuple(sorted(item.key[len(base) :] for item in listed))
 
 
 def document(box: Box, key: str, read: Callable[[bytes], _Read], what: str) -> _Read | None:

@@ -243,7 +243,7 @@ def _walk(root: Path) -> Iterator[str]:
 
 def _objects(place: Place, names: Sequence[str] | None, clients: Clients) -> Iterator[ManifestFile]:
     wanted = None if names is None else {check_path(name) for name in names}
-    for key, size, etag in clients.objects(place.bucket or "", place.path):
+    for key, size, etag, _ in clients.objects(place.bucket or "", place.path):
         name = relative_path(place.path, key)
         if name is None or name == "" or key.endswith("/") or (wanted is not None and name not in wanted):
             continue

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rekindle.checkpoints.found import Stamp
-from rekindle.checkpoints.verdict import Evidence, Problem, verdict
+from rekindle.checkpoints.listed import sealed_in_listing
+from rekindle.checkpoints.verdict import Evidence, Problem
 from rekindle.monitor.base.aws import Clients
-from rekindle.protocol.mailbox import Manifest, Place, relative_path
+from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
 
 
 def sealed_in_s3(manifest: Manifest, clients: Clients, since: int | None = None) -> tuple[Problem, ...]:
@@ -14,9 +15,22 @@ def sealed_in_s3(manifest: Manifest, clients: Clients, since: int | None = None)
     since: see `verdict.sealed_since`.
     """
     place = Place.parse(manifest.root, "root")
-    stamps = {
-        path: Stamp(size, etag=etag or None)
-        for key, size, etag in clients.objects(place.bucket or "", place.path)
-        if (path := relative_path(place.path, key)) is not None
+    bucket = place.bucket or ""
+    own = {item.path for item in manifest.files}
+    there = {
+        path: item
+        for item in clients.objects(bucket, place.path)
+        if (path := relative_path(place.path, item.key)) is not None and path in own
     }
-    return verdict(Evidence(step=manifest.step, manifest=manifest, stamps=stamps, sealed_since=since))
+    evidence = Evidence(
+        step=manifest.step,
+        manifest=manifest,
+        stamps={path: Stamp(item.bytes, etag=item.etag or None) for path, item in there.items()},
+        sealed_since=since,
+        classes={path: item.storage for path, item in there.items()},
+    )
+
+    def read(path: str, start: int, length: int) -> bytes | None:
+        return clients.read_part(bucket, place.path if path == ITSELF else place.join(path).path, start, length)
+
+    return sealed_in_listing(evidence, read)
