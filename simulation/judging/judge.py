@@ -155,10 +155,15 @@ class Judge(Watcher):
             self._judge_notice(attempt)
         elif attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {attempt.job.phase}")
-        elif ill is None and not self._just_healed(run) and not attempt.is_frozen:  # another one may train beside it
+        elif ill is None and not self._just_healed(run) and not self._is_ill_itself(attempt):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {attempt.job.phase}")
         elif ill is not None and ill.kind == "dead" and not (self._is_of_a_loop(attempt) or self._just_ended(attempt)):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {attempt.job.phase}")
+
+    def _is_ill_itself(self, attempt: Attempt) -> bool:
+        """While another one of the run trains well beside it."""
+        is_slow = bool(attempt.stretches) and attempt.stretches[-1].pace > 1.0
+        return attempt.is_frozen or attempt.is_poisoned or (is_slow and self._restarts_what_is_slow)
 
     def _just_ended(self, attempt: Attempt) -> bool:
         """Its launcher has just ended processes that were ill, and has launched no others yet: no source shows it."""
@@ -352,7 +357,7 @@ class Judge(Watcher):
         run, root = attempt.run, attempt.plan.uri
         saved = run.saved_at_root(root)
         if root is not None and saved is None:
-            if looks_its_own(run, root):
+            if looks_its_own(run, root, self.world.source_faults, self._now):
                 return
             self._count("resumed_from_bad", run.name, f"{attempt.name} shall load {root}, which is none of the run's")
             return
@@ -708,7 +713,8 @@ class Judge(Watcher):
 
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
         """Count a run without a working watch, once it could have been noticed for long enough."""
-        if ill.kind != "dead" and is_unseen(run, self.world.source_faults, self._now):
+        is_blind = ill.kind != "dead" and is_unseen(run, self.world.source_faults, self._now)
+        if is_blind or self._is_unheard(run):
             self._blind_at[run.name] = self._now
         since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
         tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
@@ -716,6 +722,14 @@ class Judge(Watcher):
         if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
             ill.is_counted = True
             self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
+
+    def _is_unheard(self, run: TrueRun) -> bool:
+        """No event of its newest attempt could be taken in, and the listing that names it instead is refused."""
+        newest = next(reversed(run.attempts), None)
+        if newest is None or run.spec.platform == "slurm":
+            return False
+        is_known = any(service.registry.job_of_attempt(newest) is not None for service in self.world.services())
+        return not is_known and self.world.source_faults.refuses("sagemaker", "ListTrainingJobs")
 
     def _judge_spikes(self) -> None:
         """Of runs called recovered a minute ago at most: it is bad, and neither a person nor an Incident knows."""

@@ -144,7 +144,7 @@ def looks_broken(run: TrueRun, saved: Saved) -> bool:
     )
 
 
-def looks_its_own(run: TrueRun, root: str) -> bool:
+def looks_its_own(run: TrueRun, root: str, source_faults: SourceFaults, now: datetime) -> bool:
     """A plain file that another experiment saved under the run's root, before a run whose first step no source could
     show, or while it ran, of a step to which the run itself may have come: neither its name nor its time shows whose it
     is.
@@ -153,14 +153,19 @@ def looks_its_own(run: TrueRun, root: str) -> bool:
     if found is None:
         return False
     step, is_old = found
-    trained_s = [
-        (attempt.stretches[-1].base - attempt.first_step + 1) * run.spec.step_s
-        for attempt in run.attempts.values()
-        if attempt.stretches
-    ]
     # One that trains for less may end before a heartbeat shows a step.
-    has_begun = max(trained_s, default=0.0) >= HEARTBEAT_S + run.spec.step_s
+    long_enough = timedelta(seconds=HEARTBEAT_S + run.spec.step_s)
+    has_begun = any(_trained_in_sight(attempt, source_faults, now) >= long_enough for attempt in run.attempts.values())
     return not has_begun or (not is_old and step <= run.furthest + FAR_BELOW_STEPS)
+
+
+def _trained_in_sight(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> timedelta:
+    """For how long of its steps there was a heartbeat that could be read by `now`."""
+    seen_at = source_faults.seen_at(attempt.run.name, min(now, (attempt.job.ended_at or now) + MISSES_NOTHING))
+    if not attempt.stretches or attempt.trains_since is None or seen_at is None:
+        return timedelta(0)
+    trained = timedelta(seconds=(attempt.stretches[-1].base - attempt.first_step + 1) * attempt.run.spec.step_s)
+    return min(trained, seen_at - attempt.trains_since)
 
 
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:

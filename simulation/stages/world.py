@@ -146,19 +146,20 @@ class World(RealService):
             self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
                 f"{execution.name}: {type(execution.failed).__name__}: {execution.failed}"
-                for service in self._services()
+                for service in self.services()
                 for execution in service.executions.all.values()
                 if execution.failed is not None and not isinstance(execution.failed, RecoveryError)
             ]
-            kept = [raw for service in self._services() for raw in service.kept_aside.kept]
+            kept = [raw for service in self.services() for raw in service.kept_aside.kept]
             # What a right that was taken away kept from being read waits for a person, who gives the right back first.
             self.defects += [raw for raw in kept if REFUSED not in raw]
         finally:
-            for service in self._services():
+            for service in self.services():
                 service.executions.close()
             self.sim.close()
 
-    def _services(self) -> tuple[RealService, ...]:
+    def services(self) -> tuple[RealService, ...]:
+        """Ours first."""
         return (self,) if self.beside is None else (self, self.beside)
 
     def _is_over(self) -> bool:
@@ -171,7 +172,7 @@ class World(RealService):
         self.sim.after(MINUTE, self._minute, label="the sweep")
         self._measure()
         if self.source_faults.hold() <= timedelta(0):
-            for service in self._services():
+            for service in self.services():
                 try:
                     service.sweep.run()
                 except RecoveryError as err:
@@ -431,8 +432,10 @@ class World(RealService):
                 run.owner_took_it = True
                 if action.tagged != "none":
                     run.owner_stopped_at = None  # in our care again, by its tags
-                run.is_another_stages = action.tagged == "other_stage" and self.beside is not None
-                run.is_unprotected = action.tagged == "none" or (action.tagged == "other_stage" and self.beside is None)
+                # Only SageMaker's tags tell of stages: a cluster's agent reports to one, whatever a job's comment says.
+                is_elsewhere = action.tagged == "other_stage" and run.spec.platform != "slurm"
+                run.is_another_stages = is_elsewhere and self.beside is not None
+                run.is_unprotected = action.tagged == "none" or (is_elsewhere and self.beside is None)
                 self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
             case "stop":
                 self._stop(run)

@@ -75,6 +75,12 @@ class SourceFaults:
         kinds = [kind for kind, (of, operations, _) in REFUSALS.items() if of == service and not operations]
         return any(source_fault.share >= 1.0 for _, source_fault in self._active(*kinds))
 
+    def refuses(self, service: str, operation: str) -> bool:
+        """Every such call of the service's is refused now."""
+        of_service = ((kind, names) for kind, (of, names, _) in REFUSALS.items() if of == service)
+        kinds = [kind for kind, names in of_service if not names or operation in names]
+        return any(source_fault.share >= 1.0 for _, source_fault in self._active(*kinds))
+
     def check_tables(self, operation: str) -> None:
         """Raises: Throttled."""
         for _, source_fault in self._active("tables_throttled"):
