@@ -197,7 +197,7 @@ def is_whole_order(signal: Signal) -> bool:
 
 
 def _fault(incident: Incident, view: AttemptView | None) -> Incident:
-    if incident.order is not None and (not incident.resubmission.tries or incident.order.get("do") == "stop"):
+    if incident.is_ordered:
         return incident  # the order stands until it is carried out; what befalls the new attempt is a fault again
     signals = [signal for signal in incident.signals if is_current(signal, incident)]
     if not signals and incident.fault is FaultClass.UNCLEAR:  # all of it came before others started the run again

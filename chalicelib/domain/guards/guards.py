@@ -46,7 +46,7 @@ def guarded(context: RuleContext, decision: Decision) -> Decision:
         return decision
     if context.policy.shadow:
         return decided_by((guard_shadow,), context, decision)
-    steps = () if is_ordered(context.incident) else new_steps(context.incident, decision)
+    steps = () if context.incident.is_ordered else new_steps(context.incident, decision)
     lapsed = _lapsed(decision.incident, context, decision, steps)
     if steps:
         kept, base = (_lapsed(incident, context, decision, steps) for incident in (context.incident, context.base))
@@ -55,24 +55,16 @@ def guarded(context: RuleContext, decision: Decision) -> Decision:
     return (first_decision(GUARDS, context, decision, steps) if steps else None) or decision
 
 
-def is_ordered(incident: Incident) -> bool:
-    """A person has ordered what is done now."""
-    if incident.repair is not None:
-        return incident.repair.waiting_order is not None
-    order = incident.order
-    return order is not None and (not incident.resubmission.tries or order.get("do") == "stop")
-
-
 def was_ordered(before: Incident, after: Incident) -> bool:
     """The same of what has been decided: the order as it stands now, but none of what was just put on record."""
     tries, steps = before.resubmission.tries, before.repair.steps if before.repair is not None else ()
     repair = dataclasses.replace(after.repair, steps=steps) if after.repair is not None else None
-    return is_ordered(after.changed(tries=tries, repair=repair))
+    return after.changed(tries=tries, repair=repair).is_ordered
 
 
 def would_hold(context: RuleContext, action: Action) -> bool:
     """Something would hold `action` back, if it were proposed; nothing that was approved is asked for."""
-    if is_ordered(context.incident):
+    if context.incident.is_ordered:
         return False
     harm = Harm(action_name(action))
     if context.policy.shadow or _open_breaker(context) is not None or _window_until(context, harm) is not None:
@@ -83,7 +75,7 @@ def would_hold(context: RuleContext, action: Action) -> bool:
 
 def may_cordon(context: RuleContext) -> bool:
     """A run's Incident may cordon bad nodes by the way. Where not, their own Incidents ask for that."""
-    if context.policy.approvals.others_deadline and not is_ordered(context.incident) and are_on_a_bad_node(context):
+    if context.policy.approvals.others_deadline and not context.incident.is_ordered and are_on_a_bad_node(context):
         return False
     return not would_hold(context, CordonNode(cluster="", node="", why=""))
 

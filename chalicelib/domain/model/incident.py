@@ -210,6 +210,15 @@ class Incident(Record):
         """The attempt under care has gone bad at `onset_step`: what it saved since is not to be resumed from."""
         return self.loss.onset_attempt is not None and self.loss.onset_attempt == self.attempt
 
+    @property
+    def is_ordered(self) -> bool:
+        """A person has ordered what is done now. An order stands until it is carried out, one to stop for good always:
+        what befalls an attempt that was ordered is no one's wish.
+        """
+        if self.repair is not None:
+            return self.repair.waiting_order is not None
+        return self.order is not None and (not self.resubmission.tries or self.order.get("do") == "stop")
+
     def has_signal(self, fault: FaultClass) -> bool:
         """A Signal that suggests `fault` has been absorbed (the oldest may have given way)."""
         return self.fault is fault or any(signal.fault is fault for signal in self.signals)

@@ -75,7 +75,7 @@ def _may_resume_itself(context: RuleContext, attempt: AttemptView) -> bool:
         return False
     if attempt.start is None or attempt.start.has_auto_resume is not True or attempt.start.is_queued:
         return False
-    return incident.fault in NODE_FAULTS and incident.order is None
+    return incident.fault in NODE_FAULTS and not incident.is_ordered
 
 
 @rule("submission.no_way", "submission.cannot_be_told")
@@ -108,7 +108,7 @@ def stop_gone(context: RuleContext) -> Decision | None:
     incident, attempt = context.incident, context.attempt
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.heartbeat_at is None:
         return None
-    if incident.fault not in OF_ITS_PROCESSES or incident.order is not None:
+    if incident.fault not in OF_ITS_PROCESSES or incident.is_ordered:
         return None
     gone_for = context.now - attempt.heartbeat_at
     if _shows_itself(context, attempt) or gone_for >= RELAUNCH:

@@ -102,7 +102,7 @@ def far_off(context: RuleContext) -> Decision | None:
     The Incident closes: held open for days, it would stand before whatever else goes wrong.
     """
     end = _first_end(context)
-    if end is None or end - context.now <= FAR_OFF or context.incident.order is not None:
+    if end is None or end - context.now <= FAR_OFF or context.incident.is_ordered:
         return None
     reason = f"{story(context)} That is in {span_word(end - context.now)}: the run trains and saves until then"
     return context.close("notice.far_off", reason, Phase.STOPPED, severity=Severity.WARNING)

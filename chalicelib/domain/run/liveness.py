@@ -109,7 +109,7 @@ def left_with_its_stall(context: RuleContext) -> Incident:
 
 def _are_nodes_mended(context: RuleContext) -> bool:
     incident = context.incident
-    if incident.fault not in NODE_FAULTS or incident.order is not None:
+    if incident.fault not in NODE_FAULTS or incident.is_ordered:
         return False
     claims = _claims(context)
     return bool(claims) and all(is_claim_over(claim, incident, context.seen) for claim in claims)
@@ -257,4 +257,4 @@ def began_anew(context: RuleContext) -> bool:
     """A newer life of the attempt is at work than the one that was reported, and nothing was reported of it."""
     attempt = context.attempt_seen
     is_at_work = attempt.life > 0 and attempt.status is AttemptStatus.RUNNING and attempt.work != STALLED
-    return is_at_work and context.incident.order is None and came_back_from_repair(context)
+    return is_at_work and not context.incident.is_ordered and came_back_from_repair(context)

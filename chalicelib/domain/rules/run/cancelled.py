@@ -62,6 +62,6 @@ def _cancelled(context: RuleContext, by: EndedBy) -> AttemptView | None:
     attempt = context.attempt
     if attempt is None or attempt.status is not AttemptStatus.STOPPED or attempt.start is None:
         return None
-    if attempt.successor is not None or context.incident.order is not None or stop_is_ours(context, attempt):
+    if attempt.successor is not None or context.incident.is_ordered or stop_is_ours(context, attempt):
         return None
     return attempt if attempt.start.ended_by is by else None

@@ -245,7 +245,7 @@ def _many_restarts(context: RuleContext, resent: Try | None) -> tuple[Notify, ..
 
 def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None:
     """What is lost beyond a usual interval of saves, and not on purpose; told once for each resume point."""
-    if point.goes_back or context.incident.order is not None or not isinstance(point.step, Known):
+    if point.goes_back or context.incident.is_ordered or not isinstance(point.step, Known):
         return None
     if any(item.resume_step == point.step for item in context.incident.resubmission.tries):
         return None
@@ -256,7 +256,7 @@ def _unusual_loss(context: RuleContext, point: ResumePoint) -> PassedOver | None
 def _checks_hardware(context: RuleContext) -> bool:
     """By policy, where it is suspected, and no person has ordered the start; nodes of a cluster for so long at most."""
     incident, limit = context.incident, context.policy.nodes.deep_health_check
-    if not limit or incident.order is not None or not _suspects_hardware(incident):
+    if not limit or incident.is_ordered or not _suspects_hardware(incident):
         return False
     since = incident.resubmission.capacity_since or context.now
     return context.now - since < limit or not context.platform.can_exclude_nodes

@@ -145,7 +145,7 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
         context.incident.tracking.repaired_at is not None or context.incident.resubmission.deferred_since is not None
     )
     healable = HEALED_BY_REPAIR if was_repaired else HEALABLE
-    if context.incident.fault not in healable or context.incident.order is not None:
+    if context.incident.fault not in healable or context.incident.is_ordered:
         return None
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt):
         return None

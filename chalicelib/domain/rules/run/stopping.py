@@ -60,7 +60,7 @@ def stop_was_theirs(context: RuleContext) -> RuleContext:
     The platform must say both. A stop of ours whose answer was lost is found under way as well, but began later.
     """
     attempt, begun_at = context.attempt, context.incident.halt.stop_begun_at
-    if attempt is None or begun_at is None or attempt.stopping_since is None or context.incident.order is not None:
+    if attempt is None or begun_at is None or attempt.stopping_since is None or context.incident.is_ordered:
         return context
     if result(context, "StopJob", Done.ALREADY) is None or attempt.stopping_since >= begun_at:
         return context
@@ -73,7 +73,7 @@ def stop_owner_stopped(context: RuleContext) -> Decision | None:
     attempt = context.attempt
     if attempt is None or not context.has_ended(attempt) or attempt.status is not AttemptStatus.STOPPED:
         return None
-    if attempt.successor is not None or context.incident.order is not None:
+    if attempt.successor is not None or context.incident.is_ordered:
         return None
     is_by_user = attempt.start is not None and attempt.start.ended_by is EndedBy.USER
     if not is_by_user and (context.platform.tells_who_ended or stop_is_ours(context, attempt)):
@@ -189,7 +189,7 @@ def stop_stale(context: RuleContext) -> Decision | None:
     The run may have moved on since. An outage on the way of the order, and one of the mailbox, are no evidence.
     """
     incident, attempt = context.incident, context.attempt_seen
-    if not _is_overdue(context) or incident.fault is not FaultClass.HANG or incident.order is not None:
+    if not _is_overdue(context) or incident.fault is not FaultClass.HANG or incident.is_ordered:
         return None
     # A silence of metrics names no step, and no heartbeat is there to be read.
     sign_at = newest_sign((signal for signal in stalls_of(incident) if isinstance(signal_step(signal), Known)), attempt)
@@ -268,7 +268,7 @@ def _is_overdue(context: RuleContext) -> bool:
 def _no_reason_left(context: RuleContext, attempt: AttemptView) -> str:
     """How it shows that what the run was to be stopped for is over; empty while it is not, or not known to be."""
     incident = context.incident
-    if incident.order is not None or incident.is_poisoned or attempt.status is not AttemptStatus.RUNNING:
+    if incident.is_ordered or incident.is_poisoned or attempt.status is not AttemptStatus.RUNNING:
         return ""
     if incident.halt.for_sibling is not None:  # while that one lives, ours makes way, whatever it does
         is_alone = context.seen.sibling == NO_SIBLING and attempt.work != STALLED
