@@ -178,7 +178,12 @@ def test_what_lay_there_before_a_run_that_began_below_it_is_another_run_s(s3: Si
     fresh = replace(attempt(), submitted_at=LATER, first_step=Known(1))
     assert all(view.fenced for view in found(s3, [fresh]))
     assert not any(view.fenced for view in found(s3, [replace(fresh, first_step=Known(7))]))  # it continues from there
-    assert not any(view.fenced for view in found(s3, [replace(fresh, first_step=Unknown("no step"))]))
+    unseen = replace(fresh, first_step=Unknown("no step"))
+    assert not any(view.fenced for view in found(s3, [unseen]))
+    again = replace(attempt(2), submitted_at=LATER, first_step=Known(1))
+    assert all(view.fenced for view in found(s3, [unseen, again]))  # it could have continued from there, and did not
+    told = replace(again, resume_step=Known(0))
+    assert not any(view.fenced for view in found(s3, [unseen, told]))  # where it began, its order says
 
 
 def test_files_of_two_writers_in_one_checkpoint_are_fenced(s3: Side, monkeypatch: pytest.MonkeyPatch) -> None:

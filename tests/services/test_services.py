@@ -819,3 +819,18 @@ def test_an_attempt_that_is_seen_to_die_before_a_step_has_begun_no_further_on(is
         for name, first in named
     ]  # fmt: skip
     assert began_again(attempts, Unknown("throttled")) == count
+
+
+@pytest.mark.parametrize(("first", "count"), [(Known(1), 2), (Unknown("no step seen yet"), 0)])
+def test_those_that_died_before_a_step_ahead_of_all_others_began_where_the_next_one_did(
+    first: Maybe[int], count: int
+) -> None:
+    named = [("a1", None, Unknown("no step")), ("a2", "inc", Unknown("no step")), ("a3", "inc", first)]
+    attempts = [
+        Attempt(
+            job_id=JOB, number=2, name=name, submitted_at=START, incident_id=incident_id, first_step=its,
+            died_before_step=name != "a3",
+        )
+        for name, incident_id, its in named
+    ]  # fmt: skip
+    assert began_again(attempts, Unknown("throttled")) == count

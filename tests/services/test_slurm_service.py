@@ -259,6 +259,22 @@ def test_the_restart_s_own_event_adopts_it_too_and_an_older_one_changes_nothing(
     assert w.registry.get(FIRST).current_attempt == RESTART
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_start_that_is_held_in_its_queue_keeps_no_other_one_of_the_job_from_being_protected(
+    w: World, is_held: bool
+) -> None:
+    w.join()
+    w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.AGENT)
+    w.show(attempt=RESTART, restart=1, state=SlurmState.PENDING, held=is_held)
+    w.event("agent_slurm_job_requeued_pending")
+    assert w.registry.get(FIRST).current_attempt == RESTART
+    w.later(minutes=1)
+    by_hand = f"slurm.{CLUSTER}.4300"
+    doc = w.show(attempt=by_hand, slurm_job=4300, submitted_at=w.clock.now())
+    job = w.intake.adopt(w.registry.get(FIRST), found_of(doc, bucket="stack"))
+    assert job.current_attempt == (by_hand if is_held else RESTART), "one that waits for nodes will train"
+
+
 def test_a_start_heard_of_before_the_one_it_follows_is_the_run_s_whose_attempt_that_submission_is(w: World) -> None:
     """A person has cancelled the run and submitted it again, and its Job has adopted that; Slurm puts it back twice."""
     job = w.join()

@@ -20,6 +20,7 @@ from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.platforms import DiscoveredJob
 from chalicelib.ports.sweep import Series, SweepMark
 from chalicelib.services.intake.missed_signals import (
+    BAD_WITHIN,
     QUEUED_AFTER,
     gone_quiet,
     signal_from_count,
@@ -334,6 +335,27 @@ def test_a_start_in_place_whose_event_was_lost_opens_one_incident() -> None:
     w.work()
     assert [(signal.kind, signal.evidence["life"]) for signal in w.last.signals] == [(SignalKind.MONITOR_STARTED, 2)]
     assert len(w.store.list_for_job(JOB, limit=5)) == 1
+
+
+@pytest.mark.parametrize(("heartbeat_ago", "is_told"), [(BAD_WITHIN - MINUTE, False), (BAD_WITHIN, True)])
+def test_values_that_are_not_finite_are_heard_of_by_their_count_while_the_heartbeats_stand_still(
+    heartbeat_ago: timedelta, is_told: bool
+) -> None:
+    w = World()
+    w.clock.advance(timedelta(hours=1))
+    w.mailbox.heartbeats[JOB] = AttemptView(
+        name=JOB,
+        status=AttemptStatus.RUNNING,
+        heartbeat_at=w.clock.now() - heartbeat_ago,
+        last_step=Known(62),
+        loss_state="finite",
+        work="training",
+    )
+    for metric in ("Step", "NonFinite"):
+        w.metrics.put(metric, JOB, [(w.clock.now() - MINUTE * ago, 1.0) for ago in (3, 2, 1)])
+    w.sweep.run()
+    w.work()
+    assert [incident.fault for incident, _ in w.store.list_open()] == ([FaultClass.NON_FINITE] if is_told else [])
 
 
 def test_incidents_are_looked_after_before_the_jobs() -> None:

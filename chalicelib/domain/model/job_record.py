@@ -45,6 +45,7 @@ class JobRecord(Record):
     began_before: Maybe[int] = Unknown("not needed yet")
     had_checkpoints: bool = False
     ran: tuple[str, ...] = ()
+    started_by_others: int = 0
     restarts_of_an_hour: int = 0
     restarts_of_last_hours: int = 0
     restarts_of_a_day: int = 0

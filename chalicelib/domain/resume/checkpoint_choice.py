@@ -22,7 +22,7 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
     Fenced where that is known: files of one checkpoint from before and after an attempt took over are two writers',
     and a step beyond the last one that the newer attempt did is the older one's. Another run's, under the same root,
     are those far beyond what the only attempt did (a late heartbeat explains a few steps), and those from before the
-    Job's first attempt, which began below them.
+    Job's first attempt that the first one known to have chosen its own beginning did not continue from.
     """
     saved_at = max(times)
     writer: Attempt | None = None
@@ -33,12 +33,8 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
         return "", False
     has_elder = any(attempt.number < writer.number for attempt in attempts)
     first = min(attempts, key=lambda attempt: attempt.number)
-    was_there = (
-        saved_at < first.submitted_at
-        and isinstance(first.first_step, Known)
-        and step is not None
-        and step >= first.first_step.value
-    )
+    began_at = _first_step_of_its_own(attempts)
+    was_there = saved_at < first.submitted_at and began_at is not None and step is not None and step >= began_at
     two_writers = has_elder and min(times) < writer.submitted_at <= saved_at
     beyond = (
         isinstance(writer.last_step, Known)
@@ -47,6 +43,18 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
         and step > writer.last_step.value + (0 if has_elder else FAR_BELOW_STEPS)
     )
     return writer.name, two_writers or beyond or was_there
+
+
+def _first_step_of_its_own(attempts: Sequence[Attempt]) -> int | None:
+    """Where the earliest attempt began that was given no resume step, of those whose first step is known."""
+    return next(
+        (
+            attempt.first_step.value
+            for attempt in sorted(attempts, key=lambda attempt: attempt.number)
+            if isinstance(attempt.first_step, Known) and not isinstance(attempt.resume_step, Known)
+        ),
+        None,
+    )
 
 
 def wanted_of(steps_newest_first: Sequence[int], *, newest: int, spaced: int, near: Sequence[int]) -> frozenset[int]:

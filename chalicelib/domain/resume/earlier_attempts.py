@@ -103,14 +103,17 @@ def ran_of_ours(attempts: Sequence[Attempt]) -> tuple[str, ...]:
 def began_again(attempts: Sequence[Attempt], seen: Maybe[AttemptView]) -> int:
     view = seen.value if isinstance(seen, Known) else None
     steps: list[int] = []
+    unseen = 0  # that died before a step, before any whose first step is known
     for attempt in attempts:
         if attempt.incident_id is None:  # what a person has submitted begins anew
-            steps = []
+            steps, unseen = [], 0
         first = first_step_seen(attempt, view)
         if isinstance(first, Known):
-            steps.append(first.value)
-        elif steps and (attempt.died_before_step or (view is not None and _died_before_step(attempt, view))):
-            steps.append(steps[-1])  # it left nothing that a later one could begin after
+            steps += [first.value] * (unseen + 1)
+            unseen = 0
+        elif attempt.died_before_step or (view is not None and _died_before_step(attempt, view)):
+            unseen += not steps
+            steps += steps[-1:]  # it left nothing that a later one could begin after
     count = 0
     for before, now in zip(reversed(steps[:-1]), reversed(steps[1:]), strict=True):
         if now > before:

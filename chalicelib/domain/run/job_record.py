@@ -49,6 +49,7 @@ def job_record(
         began_before=began_before(attempts, incident.attempt),
         had_checkpoints=had_checkpoints(job, attempts, incident),
         ran=ran_of_ours(attempts),
+        started_by_others=sum(1 for _ in takewhile(lambda item: item.incident_id is None, reversed(attempts[1:]))),
         restarts_of_an_hour=sum(now - attempt.submitted_at < HOUR for attempt in of_a_day),
         restarts_of_last_hours=sum(now - attempt.submitted_at < LAST_HOURS for attempt in of_a_day),
         restarts_of_a_day=len(of_a_day),

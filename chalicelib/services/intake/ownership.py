@@ -27,6 +27,10 @@ class Ownership:
         """The Job's current attempt has not ended."""
         return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
 
+    def will_train(self, job: Job) -> bool:
+        """The Job's current attempt trains, or begins as soon as there are nodes: nobody holds it in its queue."""
+        return self._trains(job.platform, job.current_attempt)
+
     def as_declared(self, found: DiscoveredJob) -> DiscoveredJob:
         """With the Job that its environment names, where nothing else says whose attempt it is.
 

@@ -225,7 +225,7 @@ class Registration:
         if job.halted_by and self._was_there_at_the_stop(found, job):
             return job
         restarts = self._restarts(job, found)
-        if restarts is None and job.active and self._ownership.lives(job):
+        if restarts is None and job.active and self._ownership.will_train(job):
             return job  # a second attempt beside it: the intake tells of the two
         now = self.clock.now()
         current = self.current(job)

@@ -22,6 +22,7 @@ from chalicelib.ports.sweep import Series
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_known, is_new_poison
 from chalicelib.services.intake.missed_signals import (
+    BAD_WITHIN,
     BEGAN_BELOW,
     SILENT_AFTER,
     gone_quiet,
@@ -164,16 +165,17 @@ class JobCheck:
     ) -> Signal | None:
         """For a run whose heartbeats have stopped: what its metrics show after the newest heartbeat.
 
+        Values that are not finite count as soon as that heartbeat is older than the minutes in which they are counted.
         Metrics that stopped together with the heartbeats are reported as silence of the heartbeats, not here.
         """
         now, steps, bad = self.clock.now(), readings["step"], readings["bad"]
-        if heartbeat.heartbeat_at is None or now - heartbeat.heartbeat_at < SILENT_AFTER:
+        if heartbeat.heartbeat_at is None or now - heartbeat.heartbeat_at < BAD_WITHIN:
             return None
         non_finite: Series = ()
         if isinstance(bad, Known):
             non_finite = tuple((at, count) for at, count in bad.value if at >= heartbeat.heartbeat_at)
         poisoned = signal_from_count(job, non_finite, now=now)
-        if poisoned is not None or not isinstance(steps, Known):
+        if poisoned is not None or not isinstance(steps, Known) or now - heartbeat.heartbeat_at < SILENT_AFTER:
             return poisoned
         later_steps = tuple((at, step) for at, step in steps.value if at >= heartbeat.heartbeat_at + SILENT_AFTER)
         return gone_quiet(job, later_steps, now=now, heartbeat_at=heartbeat.heartbeat_at)

@@ -954,6 +954,26 @@ SLURM_TABLE: list[Row] = [
         (),
     ),
     (
+        "also the step of a start that a person had ordered",
+        case(
+            Phase.HOLDING, F.NODE_LOST, phase_entered_at=NOW - timedelta(minutes=5), order={"do": "resubmit"}, **PENDING
+        ),
+        sees(start(name=R1, has_auto_resume=True)),
+        P,
+        "defer.auto_resume",
+        Phase.HOLDING,
+        (),
+    ),
+    (
+        "but not where a person orders it stopped",
+        case(Phase.HOLDING, F.NODE_LOST, phase_entered_at=NOW - 5 * MINUTE, order={"do": "stop"}, **PENDING),
+        sees(start(name=R1, has_auto_resume=True)),
+        P,
+        "order.stop_now",
+        Phase.STOPPING,
+        ("StopJob",),
+    ),
+    (
         "without auto-resume it is stopped",
         case(Phase.HOLDING, F.NODE_LOST, phase_entered_at=NOW - timedelta(minutes=5)),
         sees(start()),
@@ -1247,11 +1267,20 @@ def test_a_poisoned_start_hands_its_poison_on_to_the_one_that_slurm_made_of_it()
 
 
 def test_attempts_of_earlier_incidents_count_towards_a_requeue_loop() -> None:
-    record = JobRecord(best_before=Known(100), fruitless_before=2)
+    record = JobRecord(best_before=Known(100), fruitless_before=2, started_by_others=1)
     first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), record=record))
     assert first.incident.resubmission.fruitless_before == 3
     stop = one(first, StopJob)
     assert (first.rule, first.incident.phase, stop.attempt, stop.hold) == ("adopt.loop", Phase.STOPPING, R1, True)
+
+
+def test_the_first_start_of_slurm_s_own_after_ours_in_vain_is_watched_and_not_held() -> None:
+    ours_in_vain = JobRecord(best_before=Known(100), fruitless_before=2)
+    adopted = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), record=ours_in_vain))
+    assert (adopted.rule, adopted.incident.phase) == ("adopt.platform_restart", Phase.VERIFYING)
+    registered = dataclasses.replace(ours_in_vain, started_by_others=1)
+    again = decided(adopted.incident, sees(start(name=R1, step=60), current=R1, record=registered))
+    assert not any(isinstance(action, StopJob) for action in again.actions), again.rule
 
 
 def test_a_loop_that_is_faster_than_our_looks_is_chased_and_then_told() -> None:

@@ -7,6 +7,8 @@ adopted, watched like one of ours, and no other is made.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final, TypeGuard
 
 from chalicelib.domain.decision.rule import rule
@@ -121,7 +123,7 @@ def adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
     actions = (AdoptAttempt(name=name, number=theirs.number, clone_of=attempt.name, why=f"{who} put the job back"),)
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
     after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
-    is_loop = _is_loop(spent, incident.changed(tries=tries)) and not _has_gained(after, incident)
+    is_loop = _is_loop(spent, context, tries) and not _has_gained(after, incident)
     holds = is_loop and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     adopted = _under_care(dataclasses.replace(context, incident=incident), attempt, theirs, holds=holds)
     if holds and spent is not None:  # a loop may be faster than our looks: not after the next one, but now
@@ -183,14 +185,16 @@ def _under_care(context: RuleContext, attempt: AttemptView, theirs: Try, *, hold
     )
 
 
-def _is_loop(spent: Decision | None, incident: Incident) -> TypeGuard[Decision]:
-    """The spent budget is one of attempts without a gain, and this is not the first start that others make of it: one
-    that an administrator puts back once has not failed. `max_attempts` bounds our own submissions, whatever they
-    gained: it is no reason to stop a start that the platform makes automatically.
+def _is_loop(spent: Decision | None, context: RuleContext, tries: Sequence[Try]) -> TypeGuard[Decision]:
+    """The spent budget is one of attempts without a gain, and this is not the first start that others make after ours:
+    one that is put back once has not failed, however many of ours have. `max_attempts` bounds our own submissions,
+    whatever they gained: it is no reason to stop a start that the platform makes automatically.
     """
-    before = incident.resubmission
-    is_again = before.fruitless_before > 0 or sum(item.is_theirs for item in before.tries) > 1
-    return spent is not None and spent.rule != "budget.attempts" and is_again
+    if spent is None or spent.rule == "budget.attempts" or not tries:
+        return False
+    of_this_incident = sum(1 for _ in takewhile(lambda item: item.is_theirs, reversed(tries)))
+    is_new = tries[-1].name != context.seen.current
+    return max(of_this_incident, context.seen.record.started_by_others + is_new) > 1
 
 
 def _has_gained(after: AttemptView | None, incident: Incident) -> bool:
@@ -308,8 +312,8 @@ def adopt_loop(context: RuleContext) -> Decision | None:
     """It is requeued repeatedly without progress: stopped, and held."""
     if _put_back(context) is None:
         return None
-    closed = over_budget(context)
-    if not _is_loop(closed, context.incident) or _has_gained(context.attempt_seen, context.incident):
+    closed, tries = over_budget(context), context.incident.resubmission.tries
+    if not _is_loop(closed, context, tries) or _has_gained(context.attempt_seen, context.incident):
         return None
     return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
 
