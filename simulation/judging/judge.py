@@ -30,6 +30,7 @@ from simulation.judging.knowable import (
     has_confirmed,
     is_shown,
     is_unseen,
+    lives_shown_in_vain,
     looks_broken,
     looks_its_own,
     looks_poisoned,
@@ -665,7 +666,8 @@ class Judge(Watcher):
         """Count a launcher that starts a run again in its place in vain, beyond the budget, while no person knows."""
         limit = max(self.world.policy.budgets.max_no_progress, 2)
         for attempt in run.live:
-            if attempt.in_vain <= limit or run.owner_took_it or run.owner_stopped:
+            in_vain = lives_shown_in_vain(attempt, self.world.source_faults, self._now)
+            if in_vain <= limit or run.owner_took_it or run.owner_stopped:
                 self._looping.pop(attempt.name, None)
                 continue
             since = self._looping.setdefault(attempt.name, self._now)
@@ -741,13 +743,17 @@ class Judge(Watcher):
         self._unconfirmed.clear()
 
     def _judge_what_waits(self, run: TrueRun) -> None:
-        cluster = self.world.cluster
-        has_completed = any(attempt.is_ours and attempt.is_done for attempt in run.attempts.values())
-        waits = cluster.waits_in_vain(run) if cluster is not None and run.is_finished and has_completed else []
-        for job in waits:
+        """Count links that wait for what a start of ours has taken the place of, as an attempt of the same Job."""
+        cluster, registry = self.world.cluster, self.world.registry
+        if cluster is None or not run.is_finished:
+            return
+        completed = [attempt for attempt in run.attempts.values() if attempt.is_ours and attempt.is_done]
+        done = {registry.job_of_attempt(attempt.name) for attempt in completed}
+        for job in cluster.waits_in_vain(run):
             if not job.dependency.startswith("afterok"):  # what waits for a failure is not wanted any more
                 continue
-            self._count("chain_left_waiting", run.name, f"job {job.slurm_job} waits with {job.dependency}")
+            if done & {registry.job_of_attempt(name) for name in cluster.waited_for(job)}:
+                self._count("chain_left_waiting", run.name, f"job {job.slurm_job} waits with {job.dependency}")
 
     def _age(self, ill: ActiveTrouble) -> float:
         return (self._now - ill.since).total_seconds()

@@ -242,6 +242,17 @@ def is_unseen(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:
     )
 
 
+def lives_shown_in_vain(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> int:
+    """How many of the newest starts of all its processes gained no checkpoint, of those that something has shown: their
+    events, or where such never arrive the heartbeat that can be read.
+    """
+    if not source_faults.loses_events():
+        return attempt.in_vain
+    seen_at = source_faults.seen_at(attempt.run.name, now)
+    shown = attempt.at(seen_at) if seen_at is not None else None
+    return attempt.in_vain - (attempt.life - shown.life) if shown is not None else 0
+
+
 def is_shown(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> bool:
     """False of a Slurm job that asks for no protection, while no heartbeat of it can be read."""
     if attempt.is_tagged or attempt.run.spec.platform != "slurm":

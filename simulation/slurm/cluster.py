@@ -21,6 +21,7 @@ from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, 
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.protocol.mailbox import ENV_ATTEMPT
+from rekindle.slurm_agent.reading.jobs import dependencies
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.memory import Watcher
@@ -153,6 +154,11 @@ class Cluster:
     def waits_in_vain(self, run: TrueRun) -> list[SimJob]:
         """Its links that wait for the success of a start that has failed."""
         return [job for job in self.jobs_of(run) if job.reason == NEVER]
+
+    def waited_for(self, job: SimJob) -> set[str]:
+        """The starts of the jobs that this one waits for."""
+        numbers = {number for _, number, _ in dependencies(job.dependency)}
+        return {start.name for start in self._starts_by_name.values() if start.slurm_job in numbers}
 
     def cancel(self, run: TrueRun) -> bool:
         """scancel by the run's owner; whether there was anything to cancel."""

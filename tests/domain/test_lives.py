@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.action import StopJob
-from chalicelib.domain.model.evidence import Stretch
+from chalicelib.domain.model.evidence import LossEpisode, Stretch
 from chalicelib.domain.model.incident import Phase
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
@@ -120,6 +120,25 @@ def test_weights_that_have_gone_bad_ended_with_their_life() -> None:
     decision = look(inherited, seen(view(step=62, heartbeat_at=NOW, life=1)))
     assert (decision.rule, decision.incident.is_poisoned) == ("defer.began_anew", False)
     assert decision.incident.loss.stretches == (Stretch(attempt="lm", from_step=89, to_step=96),)
+
+
+@pytest.mark.parametrize(
+    ("first", "kept"),
+    [
+        (62, Stretch(attempt="lm", from_step=90, to_step=96)),  # from before it: what it saves beyond is its own
+        (93, Stretch(attempt="lm", from_step=90)),  # it has loaded the rise, and knows no loss from before
+        (None, Stretch(attempt="lm", from_step=90)),
+    ],
+)
+def test_what_a_life_saved_while_its_loss_had_risen_stays_unused_by_the_next(first: Any, kept: Stretch) -> None:
+    rose = of_life(0, signal(FaultClass.LOSS_SPIKE, kind=SignalKind.LOSS_SPIKE, step=90, at=NOW - 9 * MINUTE))
+    since = NOW - 8 * MINUTE
+    risen = LossEpisode(attempt="lm", fault=FaultClass.LOSS_SPIKE, since=since, onset_step=Known(90))
+    watched = incident(Phase.WATCHING, FaultClass.LOSS_SPIKE, signals=(rose, started(1, 95)), episode=risen)
+    began = Unknown("no heartbeat") if first is None else Known(first)
+    again = view(step=first, heartbeat_at=NOW, life=1, first_step=began, loss_health="unknown")
+    after = look(watched, seen(again)).incident
+    assert (after.loss.episode, after.is_poisoned, after.loss.stretches) == (None, False, (kept,))
 
 
 def test_a_claim_about_a_life_that_still_catches_up_is_weighed_by_its_own_steps() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chalicelib.domain.faults.loss import with_stretch
 from chalicelib.domain.model.action import ResubmitJob, StopJob
 from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
@@ -156,6 +157,25 @@ def test_a_nan_whose_step_nobody_knows_does_not_go_back_to_an_older_attempt(stat
     assert decision.incident.phase in (Phase.HANDED_OVER, Phase.RESUBMITTING)
     assert not any(isinstance(action, StopJob | ResubmitJob) for action in decision.actions), decision.reason
     assert decision.rule in ("rollback.no_place", "resume.none_fit")
+
+
+def test_a_bad_loss_that_begins_anew_ends_the_one_that_was_left_open_and_leaves_it_unused() -> None:
+    left_open = incident(stretches=(Stretch(attempt="lm", from_step=28),))
+    anew = with_stretch(left_open, Stretch(attempt="lm", from_step=88))
+    assert anew.loss.stretches == (
+        Stretch(attempt="lm", from_step=28, to_step=88),
+        Stretch(attempt="lm", from_step=88),
+    )
+    from_before = with_stretch(left_open, Stretch(attempt="lm", from_step=20, to_step=40))
+    assert from_before.loss.stretches == (Stretch(attempt="lm", from_step=20, to_step=40),)
+
+
+def test_what_is_in_doubt_is_left_without_a_person_where_little_is_thrown_away() -> None:
+    left_open = incident(stretches=(Stretch(attempt="lm", from_step=1000),))
+    dead = view(S.FAILED, step=2000, loss_health="unknown", failure_reason="AlgorithmError: exit code: 1")
+    near = look(left_open, seen(dead, **saves(900, 1990)))
+    (sent,) = (action for action in near.actions if isinstance(action, ResubmitJob))
+    assert (near.rule, sent.resume_step) == ("resubmit.now", Known(900))
 
 
 @pytest.mark.parametrize("health", ["ok", "unknown"])

@@ -8,6 +8,7 @@ import pytest
 
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.services.observe.repair_load import RepairLoad
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
@@ -43,7 +44,19 @@ WEIGHED = {"phase": Phase.HOLDING, "watch_at": NOW - MINUTE}
 def test_a_run_that_goes_on_where_the_cluster_reaches_no_node_puts_its_word_in_doubt(
     one: Incident, doubted: bool
 ) -> None:
-    away = incident(fault=FaultClass.NODE_LOST, job_id=None, cluster="ml", node=AWAY)
+    assert doubters(one, ()) == (("lm",) if doubted else ())
+
+
+@pytest.mark.parametrize("repaired_ago", [20, 5])
+def test_so_does_one_on_a_node_that_was_lost_since_the_repair_of_which_the_cluster_tells(repaired_ago: int) -> None:
+    one = lost(BUSY, ago=8 * MINUTE, **GONE_ON)
+    reboot = Step(number=1, rung=Rung.REBOOT, route=Route.API, at=NOW - repaired_ago * MINUTE, state=StepState.TAKEN)
+    assert doubters(one, (reboot,), opened_at=NOW - 30 * MINUTE) == (("lm",) if repaired_ago == 20 else ())
+
+
+def doubters(one: Incident, steps: tuple[Step, ...], **more: object) -> tuple[str, ...]:
+    repair = NodeRepair(steps=steps)
+    away = incident(fault=FaultClass.NODE_LOST, job_id=None, cluster="ml", node=AWAY, repair=repair, **more)
     nodes = tuple(
         NodeFacts(
             name=name, state="idle" if name == OTHER else "down", flags=() if name == OTHER else ("not_responding",)
@@ -52,5 +65,4 @@ def test_a_run_that_goes_on_where_the_cluster_reaches_no_node_puts_its_word_in_d
     )
     listed = Known(NodesDoc(cluster="ml", seen_at=NOW, nodes=nodes))
     opened, closed = ([one], []) if one.is_open else ([], [one])
-    load = RepairLoad(opened=opened, closed=closed, now=NOW).beside(away, listed)
-    assert load.doubted_by == (("lm",) if doubted else ())
+    return RepairLoad(opened=opened, closed=closed, now=NOW).beside(away, listed).doubted_by

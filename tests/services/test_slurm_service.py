@@ -291,6 +291,19 @@ def test_a_start_heard_of_before_the_one_it_follows_is_the_run_s_whose_attempt_t
     assert w.intake.register(found_of(stranger, bucket="stack")).job_id == "slurm.pretrain.4300", "a remade cluster's"
 
 
+@pytest.mark.parametrize("is_held", [True, False])
+def test_what_is_submitted_by_hand_takes_the_place_of_a_start_that_is_held_and_of_none_that_waits(
+    w: World, is_held: bool
+) -> None:
+    """A stop of ours has left the old one in the queue, held, and a person was paged."""
+    job = w.join()
+    w.show(state=SlurmState.PENDING, held=is_held)
+    w.later(minutes=1)
+    again = {"attempt": "slurm.pretrain.4300", "slurm_job": 4300, "restart": 0, "mailbox": job.mailbox}
+    doc = w.show(**again, submitted_at=w.clock.now())
+    assert w.intake.adopt(job, found_of(doc, bucket="stack")).current_attempt == (doc.attempt if is_held else FIRST)
+
+
 def test_a_node_that_was_lost_is_trouble_also_where_the_next_start_was_heard_of_first(w: World) -> None:
     w.join()
     w.show(state=SlurmState.REQUEUED, successor=RESTART, requeued_by=EndedBy.SLURM)

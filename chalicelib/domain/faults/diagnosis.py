@@ -10,7 +10,7 @@ from datetime import datetime
 from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_denied
-from chalicelib.domain.faults.lives import began_anew_at, without_earlier_poison
+from chalicelib.domain.faults.lives import began_anew_at, without_earlier_badness
 from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns, is_current, signal_step
@@ -113,7 +113,7 @@ def _in_its_life(incident: Incident, view: AttemptView) -> Incident:
     """What was reported of an earlier life of the attempt than the one at work is about the past."""
     anew, repaired_at = began_anew_at(incident, view), incident.tracking.repaired_at
     is_news = anew is not None and (repaired_at is None or repaired_at < anew)
-    return without_earlier_poison(incident, view).changed(repaired_at=anew) if is_news else incident
+    return without_earlier_badness(incident, view).changed(repaired_at=anew) if is_news else incident
 
 
 # A claim is weighed there by how long the run stands still.

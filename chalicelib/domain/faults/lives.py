@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Unknown
@@ -33,19 +34,29 @@ def began_anew_at(incident: Incident, view: AttemptView) -> datetime | None:
     return max(times) + _RIGHT_AFTER if times else None
 
 
-def without_earlier_poison(incident: Incident, view: AttemptView) -> Incident:
+def without_earlier_badness(incident: Incident, view: AttemptView) -> Incident:
     """Weights that have gone bad ended with the life that held them. What that life has saved since stays unused, as
     far as it came; what the newer one saves beyond that is its own.
+
+    Not where the loss had only risen and the newer life began beyond that: what it loaded holds the rise, and whether
+    it is over its own monitor, which knows no loss from before, cannot tell.
     """
-    if incident.loss.onset_attempt != view.name:
+    noted = marked_bad(incident) if _is_followed(incident, view) else incident
+    if noted.loss.onset_attempt != view.name:
         return incident
+    is_of_numbers = noted.loss.onset_fault is FaultClass.NON_FINITE
+    began = view.first_step.value if isinstance(view.first_step, Known) else None
     reached = [signal_step(signal) for signal in incident.signals if is_past(signal, view)]
     ends = [step.value + 1 for step in reached if isinstance(step, Known)]
     stretches = tuple(
         replace(stretch, to_step=max(ends))
-        if ends and stretch.attempt == view.name and stretch.to_step is None and stretch.from_step < max(ends)
+        if ends
+        and stretch.attempt == view.name
+        and stretch.to_step is None
+        and stretch.from_step < max(ends)
+        and (is_of_numbers or (began is not None and began <= stretch.from_step))
         else stretch
-        for stretch in incident.loss.stretches
+        for stretch in noted.loss.stretches
     )
     return incident.changed(
         onset_attempt=None,
@@ -54,6 +65,12 @@ def without_earlier_poison(incident: Incident, view: AttemptView) -> Incident:
         onset_fault=FaultClass.NON_FINITE,
         stretches=stretches,
     )
+
+
+def _is_followed(incident: Incident, view: AttemptView) -> bool:
+    """A rise of its loss was watched, and is not known to be over."""
+    episode = incident.loss.episode
+    return episode is not None and episode.attempt == view.name and episode.healed_step is None
 
 
 def lives_begun(incident: Incident, view: AttemptView) -> int:

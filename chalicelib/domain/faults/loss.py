@@ -216,15 +216,22 @@ def marked_healed(incident: Incident) -> Incident:
 
 
 def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
-    """Add it, in place of one of the same attempt and start, and of one still open that it now ends."""
+    """Add it, in place of one of the same attempt and start. One that is still open ends where a later one starts, and
+    is part of one that starts before it.
+    """
     if stretch in incident.loss.stretches:
         return incident
-    kept = [
-        item
-        for item in incident.loss.stretches
-        if item.attempt != stretch.attempt or (item.to_step is not None and item.from_step != stretch.from_step)
-    ]
-    return incident.changed(stretches=(*kept, stretch)[-MAX_STRETCHES:])
+    kept = (_beside(item, stretch) for item in incident.loss.stretches)
+    return incident.changed(stretches=(*(item for item in kept if item is not None), stretch)[-MAX_STRETCHES:])
+
+
+def _beside(item: Stretch, added: Stretch) -> Stretch | None:
+    """What is left of it."""
+    if item.attempt != added.attempt:
+        return item
+    if item.to_step is not None:
+        return item if item.from_step != added.from_step else None
+    return dataclasses.replace(item, to_step=added.from_step) if item.from_step < added.from_step else None
 
 
 def ends_open_stretches(incident: Incident, view: AttemptView | None) -> Incident:

@@ -92,7 +92,8 @@ class Load(Record):
     the day's once they have. `group_ahead`, `group_last_day`, `group_booked`: the same among the nodes of its own
     instance group; None where that is not known. `weighed_by`, `outlived_by`: protected runs on the node to which it
     was reported lost: those whose own Incidents still weigh that against their heartbeats, and those whose steps have
-    gone on since. `doubted_by`: both, of other nodes that its cluster called lost at once with it and still does.
+    gone on since. `doubted_by`: both, of other nodes that its cluster called lost at once with it, or since its newest
+    repair, and still does.
     """
 
     ahead: int

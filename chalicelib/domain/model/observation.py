@@ -155,8 +155,12 @@ class AttemptView(Record):
     @property
     def will_train(self) -> bool:
         """It trains, or begins as soon as there are nodes: no link that waits for the one before it, and not held."""
-        is_held = self.start is not None and self.start.is_queued and self.start.held
-        return not (self.status.has_ended or is_held or self.waits_for_jobs)
+        return not (self.status.has_ended or self.is_held or self.waits_for_jobs)
+
+    @property
+    def is_held(self) -> bool:
+        """It stays in the queue until someone releases it."""
+        return self.start is not None and self.start.is_queued and self.start.held
 
     @property
     def waits_for_spot(self) -> bool:

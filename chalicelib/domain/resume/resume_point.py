@@ -146,11 +146,11 @@ def _own_habit_after_all(checkpoints: Sequence[CheckpointView], incident: Incide
     )
 
 
-def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> int | None:
-    """The newest good checkpoint that only an earlier Incident's open stretch rules out, while nothing tells of now.
+def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident, most: timedelta) -> int | None:
+    """The newest good checkpoint that only an open stretch of an earlier Incident or life rules out, while nothing
+    tells of now, and without which more is thrown away than `most`; 0: however much, nothing is in doubt.
 
-    That Incident left the run to a person, and no one saw its loss heal: a process that the platform restarted has
-    forgotten. The run may have been well for days since.
+    No one saw that loss heal: a process that was started again has forgotten. The run may have been well for days.
     """
     if (
         incident.order is not None
@@ -164,17 +164,18 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident) -> 
         for stretch in incident.loss.stretches
         if stretch.to_step is None and stretch.attempt == incident.attempt
     ]
-    return max(
-        (
-            item.step
-            for item in checkpoints
-            if not item.problems
-            and not item.fenced
-            and item.kind != FORENSIC
-            and any(stretch.holds(item.attempt, item.step) for stretch in open_ones)
-        ),
-        default=None,
-    )
+    doubtful = [
+        item
+        for item in checkpoints
+        if _is_whole(item)
+        and item.kind != FORENSIC
+        and any(stretch.holds(item.attempt, item.step) for stretch in open_ones)
+    ]
+    newest = max(doubtful, key=_order, default=None)
+    fit = max((item for item in checkpoints if _may_be_resumed(item, incident, None)), key=_order, default=None)
+    if newest is None or not most or (fit is not None and newest.saved_at - fit.saved_at <= most):
+        return None
+    return newest.step
 
 
 def goes_back_to(incident: Incident, policy: Policy) -> tuple[int, ...]:

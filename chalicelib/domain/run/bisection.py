@@ -1,8 +1,9 @@
 """Which nodes the next start leaves out where attempts die of hardware and nothing names the node. Pure.
 
-A death by hardware after another of the same day, or after a hang: half of what their nodes share is left out, as far
-as spare nodes allow. Where the next attempt dies the same way, its nodes narrow the shared set down, until one node is
-left. What the newest start of the day has left out, and has not died of hardware without, the next one leaves out too.
+A death by hardware after another of the same day, or after a hang: of its nodes those that most of these deaths share
+are left out, half of its nodes at most, as far as spare nodes allow. Where the next attempt dies the same way, its own
+nodes tell which were innocent. One of the deaths may have had another reason: no single one clears a node. What the
+newest start of the day has left out, and has not died of hardware without, the next one leaves out too.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
         return ()
     tried = (item.left_nodes for item in incident.resubmission.tries if item.left_nodes)
     earlier = [*map(set, context.seen.record.died_on), *map(set, tried)]
-    if not earlier:
+    ran_on = view.start.nodes
+    shared_by = {name: [name in left for left in reversed(earlier)] for name in ran_on}
+    most = max((sum(shared) for shared in shared_by.values()), default=0)
+    if most == 0:
         return ()
-    shared: list[str] = []
-    for left in reversed(earlier):  # one that hung may have done so on any node, or for another reason
-        shared = [name for name in shared or view.start.nodes if name in left] or shared
-    return tuple(shared[: min(max(len(shared) // 2, 1), nodes.value.idle)])
+    shared = [name for name in ran_on if sum(shared_by[name]) == most]
+    shared.sort(key=lambda name: shared_by[name], reverse=True)  # what the newest deaths share comes first
+    return tuple(shared[: min(max(len(ran_on) // 2, 1), nodes.value.idle)])
 
 
 def unnamed(incident: Incident, nodes: tuple[str, ...]) -> tuple[str, ...]:

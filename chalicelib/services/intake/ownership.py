@@ -24,8 +24,11 @@ class Ownership:
     scheduler: Schedulers
 
     def lives(self, job: Job) -> bool:
-        """The Job's current attempt has not ended."""
-        return not self.scheduler.of(job.platform).describe(job.current_attempt).status.has_ended
+        """The Job's current attempt has not ended, and waits for nobody to release it: a stop may leave it queued,
+        held, and what its owner submits then takes its place.
+        """
+        current = self.scheduler.of(job.platform).describe(job.current_attempt)
+        return not (current.status.has_ended or current.is_held)
 
     def will_train(self, job: Job) -> bool:
         """The Job's current attempt trains, or begins as soon as there are nodes: nobody holds it in its queue."""

@@ -57,7 +57,7 @@ class RepairLoad:
             group_booked=len(_of_group(booked, group)) if group else 0,
             weighed_by=_told_of_a_loss(weighing, incident, {incident.node}),
             outlived_by=_told_of_a_loss(gone_on, incident, {incident.node}),
-            doubted_by=_told_of_a_loss([*weighing, *gone_on], incident, lost_with_it, within=AT_ONCE),
+            doubted_by=_told_of_a_loss([*weighing, *gone_on], incident, lost_with_it, at_once=True),
         )
 
     def nodes_in_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
@@ -98,19 +98,24 @@ def _lost_with(incident: Incident, listed: Maybe[NodesDoc]) -> set[str]:
 
 
 def _told_of_a_loss(
-    runs: Iterable[Incident], incident: Incident, nodes: Collection[str | None], *, within: timedelta | None = None
+    runs: Iterable[Incident], incident: Incident, nodes: Collection[str | None], *, at_once: bool = False
 ) -> tuple[str, ...]:
-    """The runs of these Incidents to which the cluster's word was given that it has lost one of the nodes, `within` so
-    long of when it lost this Incident's.
+    """The runs of these Incidents to which the cluster's word was given that it has lost one of the nodes; `at_once`:
+    when it lost this Incident's, or since the newest repair of that, of which the same word tells whether it is well.
     """
     told: set[str] = set()
     for run in runs:
         if run.job_id is None or run.cluster != incident.cluster or run.fault is not FaultClass.NODE_LOST:
             continue
         heard = (signal for signal in run.signals if signal.kind is SignalKind.NODE_STATE and signal.node in nodes)
-        if any(within is None or abs(signal.occurred_at - incident.opened_at) <= within for signal in heard):
+        if any(not at_once or _is_lost_with(incident, signal.occurred_at) for signal in heard):
             told.add(run.job_id)
     return tuple(sorted(told))
+
+
+def _is_lost_with(incident: Incident, at: datetime) -> bool:
+    step = incident.repair.step if incident.repair is not None else None
+    return abs(at - incident.opened_at) <= AT_ONCE or (step is not None and at >= step.at)
 
 
 def _is_weighing(incident: Incident) -> bool:

@@ -209,8 +209,8 @@ def repair_again(context: RuleContext) -> Decision | None:
 def repair_not_well(context: RuleContext) -> Decision | None:
     """It is not well `nodes.reboot_limit_s` after its reboot: [the next rung](#the-next-rung).
 
-    Where Slurm reaches hardly any node, or its word on another that it lost at once is in doubt, and HyperPod says that
-    this one runs, nothing is known.
+    Where Slurm reaches hardly any node, or its word on another that it lost at once, or since the reboot, is in doubt,
+    and HyperPod says that this one runs, nothing is known.
     """
     step = ordered_step(context)
     age = context.now - step.at

@@ -115,15 +115,16 @@ def resume_none_fit(context: RuleContext, _: Try | None) -> Decision | None:
 
 @rule("resume.in_doubt")
 def resume_in_doubt(context: RuleContext, resent: Try | None) -> Decision | None:
-    """Whether the bad loss of an earlier Incident healed is unknown: a person chooses the checkpoint."""
-    doubtful = left_in_doubt(_checkpoints(context), context.incident) if resent is None else None
+    """Whether an earlier bad loss healed is unknown, and going back before it costs more than `approvals.max_loss_s`:
+    a person chooses the checkpoint."""
+    most = context.policy.approvals.max_loss
+    doubtful = left_in_doubt(_checkpoints(context), context.incident, most) if resent is None else None
     point = _point(context)
     if doubtful is None or point is None:
         return None
     return context.hand_over(
         "resume.in_doubt",
-        f"{story(context)} An earlier Incident left {context.incident.attempt} with a bad loss, and "
-        "nothing tells whether it "
+        f"{story(context)} The loss of {context.incident.attempt} had gone bad before, and nothing tells whether it "
         f"healed: its newest checkpoint is of step {doubtful}, the newest from before that loss is "
         f"{point.text}. Which of them to take is for a person to choose; an order to resubmit takes the older",
     )
