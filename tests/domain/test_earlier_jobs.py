@@ -20,6 +20,8 @@ from chalicelib.domain.resume.earlier_jobs import (
 from chalicelib.domain.resume.resume_point import mark_abandoned
 
 T0 = datetime(2031, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+LIVED = {"a": Lived(began_at=T0, ended_at=None)}
 
 
 def attempt(name: str, number: int, minute: int = 0, **more: object) -> Attempt:
@@ -33,8 +35,19 @@ def saved(step: int, by: str) -> CheckpointView:
 
 
 def test_each_earlier_attempt_comes_before_the_first_attempt_of_the_job() -> None:
-    earlier = numbered_before([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)])
+    known = {"a": Lived(began_at=None, ended_at=None), "b": Lived(began_at=T0 + 20 * MINUTE, ended_at=None)}
+    earlier = numbered_before([attempt("b", 1, 20), attempt("a-r2", 2, 10), attempt("a", 1)], known)
     assert [(attempt.name, attempt.number) for attempt in earlier] == [("a", -3), ("a-r2", -2), ("b", -1)]
+
+
+def test_a_link_that_waited_in_the_queue_comes_after_each_attempt_of_the_job_that_trained_before_it() -> None:
+    """It was submitted with the first one, which was started again meanwhile, from a step below the link's own."""
+    known = {"a": Lived(began_at=T0, ended_at=T0 + 40 * MINUTE), "b": Lived(began_at=T0 + 41 * MINUTE, ended_at=None)}
+    again = attempt("a-r2", 2, 20, resume_step=Known(30))
+    earlier = numbered_before([attempt("b", 1, 1), again, attempt("a", 1)], known)
+    assert [attempt.name for attempt in earlier] == ["a", "a-r2", "b"]
+    (link_s,) = mark_abandoned((saved(60, "b"),), earlier)
+    assert not link_s.problems
 
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:
@@ -72,7 +85,7 @@ def test_the_first_step_is_that_of_the_first_attempt_that_made_one() -> None:
 
 
 def test_a_later_attempt_that_went_back_leaves_the_earlier_jobs_line_too() -> None:
-    attempts = (*numbered_before([attempt("a", 1)]), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
+    attempts = (*numbered_before([attempt("a", 1)], LIVED), attempt("c", 1), attempt("c-r2", 2, resume_step=Known(40)))
     marked = mark_abandoned((saved(60, "a"), saved(40, "a")), attempts)
     assert [bool(checkpoint.problems) for checkpoint in marked] == [True, False]
 

@@ -168,6 +168,8 @@ def test_a_bad_loss_that_begins_anew_ends_the_one_that_was_left_open_and_leaves_
     )
     from_before = with_stretch(left_open, Stretch(attempt="lm", from_step=20, to_step=40))
     assert from_before.loss.stretches == (Stretch(attempt="lm", from_step=20, to_step=40),)
+    long_before = with_stretch(left_open, Stretch(attempt="lm", from_step=5, to_step=9))
+    assert long_before.loss.stretches == (*left_open.loss.stretches, Stretch(attempt="lm", from_step=5, to_step=9))
 
 
 def test_what_is_in_doubt_is_left_without_a_person_where_little_is_thrown_away() -> None:

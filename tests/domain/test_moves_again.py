@@ -252,6 +252,20 @@ def test_a_run_that_saves_past_the_step_it_hung_at_moves_though_its_heartbeats_a
     assert any(isinstance(action, StopJob) for action in at_the_same_step.actions)
 
 
+@pytest.mark.parametrize(("over_for", "is_left"), [(12, True), (2, False), (-3, False)])
+def test_a_run_that_saves_long_after_its_announced_end_is_not_stopped_for_it(over_for: int, is_left: bool) -> None:
+    notice = signal(
+        FaultClass.PLANNED_END,
+        kind=SignalKind.HEALTH_NOTICE,
+        source=SignalSource.HEALTH,
+        evidence={"starts_at": (NOW - over_for * MINUTE).isoformat()},
+    )
+    asked = incident(Phase.CHECKPOINTING, FaultClass.PLANNED_END, signals=(notice,))
+    decision = look(asked, seen(view(step=113), reply=saved_at(113)))
+    assert (decision.rule == "notice.over") is is_left, decision.rule
+    assert any(isinstance(action, StopJob) for action in decision.actions) is not is_left
+
+
 def test_it_is_closed_with_a_word_where_no_heartbeat_ever_comes() -> None:
     asked = incident(Phase.CHECKPOINTING, FaultClass.HANG, signals=(STALL,), target_step=Known(100))
     assert asked.halt.ask is not None

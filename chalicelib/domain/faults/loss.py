@@ -227,7 +227,8 @@ def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
 
 def _beside(item: Stretch, added: Stretch) -> Stretch | None:
     """What is left of it."""
-    if item.attempt != added.attempt:
+    is_later = added.to_step is not None and added.to_step <= item.from_step
+    if item.attempt != added.attempt or is_later:
         return item
     if item.to_step is not None:
         return item if item.from_step != added.from_step else None

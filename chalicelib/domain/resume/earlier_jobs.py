@@ -65,9 +65,15 @@ def marked_shared(checkpoints: Sequence[CheckpointView], attempts: Collection[st
     )
 
 
-def numbered_before(earlier: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The attempts of earlier Jobs, numbered so that each comes before the first attempt of the Job."""
-    in_order = sorted(earlier, key=lambda attempt: (attempt.submitted_at, attempt.number))
+def numbered_before(earlier: Sequence[Attempt], lived: Mapping[str, Lived]) -> tuple[Attempt, ...]:
+    """The attempts of earlier Jobs, numbered so that each comes before the first attempt of the Job: a Job's after
+    those of the Jobs that trained before it, however long it had waited in a queue.
+    """
+
+    def place(attempt: Attempt) -> tuple[datetime, str, int]:
+        return lived[attempt.job_id].began_at or attempt.submitted_at, attempt.job_id, attempt.number
+
+    in_order = sorted(earlier, key=place)
     return tuple(replace(attempt, number=index - len(in_order)) for index, attempt in enumerate(in_order))
 
 

@@ -108,11 +108,16 @@ def far_off(context: RuleContext) -> Decision | None:
     return context.close("notice.far_off", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
-def _first_end(context: RuleContext) -> datetime | None:
-    """The first end that was announced; None where what is wrong is something else, or no time is known."""
+def announced_ends(context: RuleContext) -> list[datetime]:
+    """When what the run is on ends, by the notices that this is about; none where what is wrong is something else."""
     if context.incident.fault is not FaultClass.PLANNED_END:
-        return None
-    return min((at for at in map(_announced_end, context.incident.signals) if at is not None), default=None)
+        return []
+    return [at for at in map(_announced_end, context.incident.signals) if at is not None]
+
+
+def _first_end(context: RuleContext) -> datetime | None:
+    """The first of them; None where there is none, or no time is known."""
+    return min(announced_ends(context), default=None)
 
 
 def _announced_end(signal: Signal) -> datetime | None:

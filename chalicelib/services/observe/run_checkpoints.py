@@ -94,7 +94,7 @@ class RunCheckpoints:
             if not lived_at_once(life, own_life)
             and is_before(life, own_life, was_created_before=job_id in created_before)
         }
-        return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]]), shared(lived)
+        return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]], lived), shared(lived)
 
     def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
         """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints."""

@@ -26,13 +26,14 @@ from chalicelib.domain.rules.run.ended import ENDED
 from chalicelib.domain.rules.run.loss import WATCHED_LOSS, roll_back
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
 from chalicelib.domain.run.finishing import ended_completed_poisoned
-from chalicelib.domain.run.first_response import begin_stop
+from chalicelib.domain.run.first_response import announced_ends, begin_stop
 from chalicelib.domain.run.liveness import WEIGHED, weigh_claim
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
 CHECKPOINTED: Final = tuple(f"checkpoint.{outcome}" for outcome in ("saved", "failed", "cannot", "refused", "late"))
 WHOLE_SECOND: Final = timedelta(seconds=1)
+PAST_ITS_END: Final = timedelta(minutes=5)  # an instance that is retired may be there for a while beyond its time
 
 
 @rule("order.checkpoint")
@@ -132,6 +133,21 @@ def heal_saved(context: RuleContext) -> Decision | None:
     return context.close(
         "heal.saved_limit",
         f"{reason}. No heartbeat shows it, and no stall was reported since",
+        Phase.STOPPED,
+        severity=Severity.WARNING,
+    )
+
+
+@rule("notice.over")
+def notice_over(context: RuleContext) -> Decision | None:
+    """It has saved when each announced end was minutes past: it trains on, and is not stopped for a late notice."""
+    attempt, ask, ends = _living(context), asked(context), announced_ends(context)
+    if attempt is None or not ends or ask.outcome != "saved" or ask.asked_at - max(ends) < PAST_ITS_END:
+        return None
+    return context.close(
+        "notice.over",
+        f"{attempt.name} was to end at {max(ends):%H:%M} UTC, by a notice that came late, and has saved at "
+        f"{ask.asked_at:%H:%M}: it is left training",
         Phase.STOPPED,
         severity=Severity.WARNING,
     )

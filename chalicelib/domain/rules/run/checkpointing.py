@@ -31,6 +31,7 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
     checkpoint_rolled_back,
     checkpoint_saved,
     heal_saved,
+    notice_over,
     order_checkpoint,
     playbook_saved_then_hand_over,
 )
@@ -149,6 +150,7 @@ CHECKPOINTING: Final = (
     checkpoint_owner_stopped,
     two_live_saved,
     heal_saved,
+    notice_over,
     checkpoint_may_heal,
     playbook_saved_then_hand_over,
     checkpoint_ended,
