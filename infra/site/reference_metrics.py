@@ -13,6 +13,17 @@ from rekindle import prometheus
 from rekindle.monitor.base import metrics
 
 PAGE: Final = "docs/reference/metrics.md"
+# The meaning of each metric of the monitor. Those that a script adds keep their own names.
+MEANINGS = {
+    "GradNorm": "norm of the gradient",
+    "Loss": "training loss",
+    "LossScale": "of the gradient scaler",
+    "NonFinite": "values that were NaN, infinite or beyond what CloudWatch takes; they are counted and never sent",
+    "Step": "newest step; of one rank",
+    "StepSeconds": "duration of a step",
+    "TokensPerSecond": "tokens by the time of their steps",
+}
+
 _SAMPLE: Final = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? ")
 _LABEL: Final = re.compile(r'(\w+)="')
 
@@ -40,9 +51,7 @@ def page_text() -> str:
     training = [
         f"Namespace `{metrics.NAMESPACE}`, dimension `JobId`; what is sent when: [monitor.md](../monitor.md).",
         "",
-        *table(
-            ("metric", "unit", "meaning"), ((code(n), unit, cell(metrics.MEANINGS[n])) for n, unit in sent_by_monitor())
-        ),
+        *table(("metric", "unit", "meaning"), ((code(n), unit, cell(MEANINGS[n])) for n, unit in sent_by_monitor())),
     ]
     text = prometheus.render(_STATUS, _FLEET)
     labels: dict[str, list[str]] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,8 @@ from accelerate import skip_first_batches
 
 from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.driven import MonitorDriver
-from rekindle.integrations.losses import learning_rate
+from rekindle.integrations.local import learning_rate
 from rekindle.integrations.rng import quietly, tell_of_draws
-
-
-@dataclass
-class Position:
-    """Where the run is in its data, kept inside the checkpoint by `Accelerator.register_for_checkpointing`."""
-
-    step: int = 0
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.step = int(state["step"])
 
 
 class Rekindle(MonitorDriver):
@@ -51,11 +37,17 @@ class Rekindle(MonitorDriver):
                     "give Rekindle another folder"
                 )
         self._accelerator, self._optimizer = accelerator, optimizer
-        self._position = Position()
-        accelerator.register_for_checkpointing(self._position)
+        self._at = 0  # the step after which the run stands in its data; a checkpoint has it
+        accelerator.register_for_checkpointing(self)
         super().__init__(folder, **more)
         self._together.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
         self.monitor.scaler(accelerator)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._at}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._at = int(state["step"])
 
     def resume(self, path: str | os.PathLike[str] | None = None) -> int:
         """Load this attempt's resume point (or `path`); returns its step, 0 for a fresh run."""
@@ -63,7 +55,7 @@ class Rekindle(MonitorDriver):
         if source is not None:
             with self._sharded(is_so=any(Path(source).glob("pytorch_model_fsdp*/.metadata"))):
                 self._accelerator.load_state(os.fspath(source))
-        return self._position.step
+        return self._at
 
     def steps(self, loader: Any, last: int) -> Iterator[tuple[int, Any]]:
         """(step, batch) from where the run stands to step `last`, over all epochs, without the windows to skip.
@@ -76,9 +68,9 @@ class Rekindle(MonitorDriver):
         # By default Accelerate updates at an epoch's last batch, however few were accumulated by then.
         ends_whole = gradients.sync_with_dataloader
         per_epoch = -(-batches // parts) * parts if ends_whole else batches
-        place = self._position.step * parts
+        place = self._at * parts
         tell_of_draws(loader)
-        while self._position.step < last:
+        while self._at < last:
             epoch, used = divmod(place, per_epoch)
             if hasattr(loader, "set_epoch"):
                 loader.set_epoch(epoch)
@@ -89,15 +81,15 @@ class Rekindle(MonitorDriver):
                 step = place // parts + 1
                 place += 1
                 if place % parts == 0 or (ends_whole and index == batches):
-                    self._position.step = step
+                    self._at = step
                 if not self.monitor.should_skip(step):
                     yield step, batch
-                if self._position.step >= last:
+                if self._at >= last:
                     return
             place = (epoch + 1) * per_epoch
 
     def _write(self, path: Path, step: int) -> None:
-        self._position.step = step  # also where the loop is the script's own, without `steps`
+        self._at = step  # also where the loop is the script's own, without `steps`
         project = self._accelerator.project_configuration
         before = project.automatic_checkpoint_naming, project.iteration
         project.automatic_checkpoint_naming = False  # it would ignore `path`

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.integrations.driven import MonitorDriver
-from rekindle.integrations.losses import learning_rate
+from rekindle.integrations.local import learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.snapshots import load_rng, save_rng
 from rekindle.integrations.torch_ranks import all_done, rank_and_world

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rekindle.integrations.guarded import Guarded, guarded
-from rekindle.integrations.local import LocalWatch
-from rekindle.integrations.losses import StepLoss
+from rekindle.integrations.local import LocalWatch, StepLoss
 from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.torch_ranks import finish, start
 

@@ -19,13 +19,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
 from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.guarded import WatchingCallback, guarded, resume_path
-from rekindle.integrations.hf_windows import Windows
-from rekindle.integrations.local import LocalWatch
-from rekindle.integrations.losses import StepLoss, learning_rate
+from rekindle.integrations.hf_windows import WindowedSampler
+from rekindle.integrations.local import LocalWatch, StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.rng import tell_of_draws
-from rekindle.integrations.torch_ranks import finish, is_distributed, start
-from rekindle.integrations.versions import is_seen
+from rekindle.integrations.torch_ranks import finish, is_distributed, is_seen, start
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import process_environment, rank_from_env
@@ -62,7 +60,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         self._step: int | None = None
         self._lr: Any = None
         self._watch = LocalWatch(self.monitor)
-        self._windows: Windows | None = None
+        self._windows: WindowedSampler | None = None
 
     @property
     def resume_path(self) -> str | None:
@@ -112,7 +110,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         loader = kwargs.get("train_dataloader")
         tell_of_draws(loader)
         if monitor.resume.skip and not self._has_trained:
-            self._windows = Windows.of(args, loader, monitor.resume)
+            self._windows = WindowedSampler.put_into(loader, args, monitor.resume)
         if args.eval_on_start:
             self._enter("evaluation")
 

@@ -13,16 +13,34 @@ from rekindle.protocol.mailbox import ResumePlan
 
 
 class WindowedSampler:
-    """The Trainer's own sampler, without the samples of the steps to skip, in the order in which it gives them."""
+    """The Trainer's own sampler, without the samples of the steps to skip, in the order in which it gives them.
 
-    def __init__(self, sampler: Any, per_step: int, resume: ResumePlan) -> None:
-        self._sampler = sampler
-        self._per_step = per_step
-        self._resume = resume
-        self.steps_before = 0  # steps of all epochs before the one that is read next
+    The Trainer's `global_step` is moved over the windows, as their samples are left out.
+    """
+
+    def __init__(self, sampler: Any, per_step: int, steps_per_epoch: int, resume: ResumePlan) -> None:
+        self._sampler, self._resume = sampler, resume
+        self._per_step, self._steps_per_epoch = per_step, steps_per_epoch
+        self._before = 0  # steps of all epochs before the one that is read next
+
+    @classmethod
+    def put_into(cls, loader: Any, args: Any, resume: ResumePlan) -> Self | None:
+        """None, after one warning, where the data have no batch sampler."""
+        batches = getattr(loader, "batch_sampler", None)
+        while batches is not None and hasattr(batches, "batch_sampler"):  # accelerate's shard of it, one per rank
+            batches = batches.batch_sampler
+        if batches is None or not hasattr(batches, "sampler"):
+            logger.warning(
+                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was given"
+            )
+            return None
+        accumulate = args.gradient_accumulation_steps
+        per_step = batches.batch_size * rank_and_world()[1] * accumulate
+        batches.sampler = own = cls(batches.sampler, per_step, max(-(-len(loader) // accumulate), 1), resume)
+        return own
 
     def __iter__(self) -> Iterator[Any]:
-        before, after = self.steps_before, self._resume.step or 0
+        before, after = self._before, self._resume.step or 0
         for index, sample in enumerate(self._sampler):
             step = before + index // self._per_step + 1
             # Steps up to the resume point are passed over by the Trainer itself, which counts them.
@@ -36,33 +54,8 @@ class WindowedSampler:
         """`set_epoch`, `generator` and whatever else is asked of the sampler inside."""
         return getattr(self._sampler, name)
 
-
-class Windows:
-    """Moves the Trainer's `global_step` over the windows, as the sampler leaves out their samples."""
-
-    def __init__(self, sampler: WindowedSampler, steps_per_epoch: int, resume: ResumePlan) -> None:
-        self._sampler = sampler
-        self._steps_per_epoch = steps_per_epoch
-        self._resume = resume
-
-    @classmethod
-    def of(cls, args: Any, loader: Any, resume: ResumePlan) -> Self | None:
-        """None, after one warning, where the data have no batch sampler."""
-        batches = getattr(loader, "batch_sampler", None)
-        while batches is not None and hasattr(batches, "batch_sampler"):  # accelerate's shard of it, one per rank
-            batches = batches.batch_sampler
-        if batches is None or not hasattr(batches, "sampler"):
-            logger.warning(
-                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was given"
-            )
-            return None
-        accumulate = args.gradient_accumulation_steps
-        per_step = batches.batch_size * rank_and_world()[1] * accumulate
-        batches.sampler = sampler = WindowedSampler(batches.sampler, per_step, resume)
-        return cls(sampler, max(-(-len(loader) // accumulate), 1), resume)
-
     def begin_epoch(self, state: Any) -> None:
-        self._sampler.steps_before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
+        self._before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
 
     def pass_over(self, state: Any, end: float = math.inf) -> None:
         """Count the steps of a window as if they had been done, up to `end`."""
@@ -70,4 +63,4 @@ class Windows:
             state.global_step += 1
 
     def end_epoch(self, state: Any) -> None:
-        self.pass_over(state, self._sampler.steps_before + self._steps_per_epoch)
+        self.pass_over(state, self._before + self._steps_per_epoch)

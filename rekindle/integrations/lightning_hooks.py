@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rekindle.integrations.guarded import WatchingCallback, guarded
-from rekindle.integrations.local import LocalWatch
-from rekindle.integrations.losses import StepLoss, learning_rate
+from rekindle.integrations.local import LocalWatch, StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.rng import gathered_rng, restore_rng
 from rekindle.integrations.torch_ranks import finish, rank_and_world, start

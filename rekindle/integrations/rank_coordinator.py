@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from rekindle.integrations.folder_save import REPLACED, folder_beside, put_in_pl
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.worker import wait_until
 
 COME_S: Final = 30.0  # for the other ranks' parts of a save, once one rank has left it in the middle
 TRIAL_BYTES: Final = 2**16  # that are written where a save goes to: a full disk, a quota and a lost mount refuse them
@@ -119,15 +119,10 @@ class RankCoordinator:
             rank, world = rank_and_world()
             shared.put(f"{key}/{rank}", "1")
             everyone = [f"{key}/{other}" for other in range(world)]
-            until = time.monotonic() + COME_S
-            pause = threading.Event()
-            while not shared.has_all(everyone):
-                if time.monotonic() > until:
-                    return False
-                pause.wait(shared.quick_s)
+            return wait_until(lambda: shared.has_all(everyone), time.monotonic() + COME_S, shared.quick_s)
         except Exception as err:
             logger.warning("Rekindle cannot tell whether all ranks came out of a save that failed: %r", err)
-        return True
+            return True
 
     @contextmanager
     def folder(self, target: Path) -> Iterator[Path]:

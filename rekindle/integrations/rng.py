@@ -117,8 +117,9 @@ def draws_of(dataset: Any) -> str | None:
         return None
     finally:
         restore_rng(before)
-    names = ("torch", "python", "numpy")
-    return next((name for name in names if not _is_same(before.get(name), after.get(name))), None)
+    if not torch.equal(before["torch"], after["torch"]):
+        return "torch"
+    return next((name for name in ("python", "numpy") if before.get(name) != after.get(name)), None)
 
 
 def tell_of_draws(loader: Any) -> None:
@@ -134,7 +135,3 @@ def tell_of_draws(loader: Any) -> None:
             "what is drawn for them is not. num_workers=0 or rekindle.integrations.torch.ResumableSampler keep both",
             drawn,
         )
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return bool(torch.equal(one, other)) if isinstance(one, torch.Tensor) else bool(one == other)

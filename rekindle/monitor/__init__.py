@@ -26,8 +26,7 @@ from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.base.trouble import NotWatched
 from rekindle.monitor.liveness.flight import switch_on
 from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.ranks import Ranks
+from rekindle.monitor.mail.exchange import Exchange, Ranks
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveResult
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.starting import start_in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rekindle.detectors.nonfinite import classify
 from rekindle.detectors.points import Health, Severity, Verdict
@@ -13,10 +14,8 @@ from rekindle.monitor.liveness.stall import StallWatch
 from rekindle.monitor.loss.judge import Judge, number, plain
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
-from rekindle.monitor.mail.bus_events import BusEvents
 from rekindle.monitor.mail.outbox import Outbox
-from rekindle.monitor.saving.samples import samples_at
-from rekindle.monitor.saving.saved import SaveJob
+from rekindle.monitor.saving.saved import SaveJob, samples_at
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
 from rekindle.protocol.reports import RankReport
 from rekindle.protocol.signals import EventType
@@ -31,7 +30,6 @@ class Accounts:
     losses: Losses
     judge: Judge
     seat: JudgingRank
-    voice: BusEvents
     outbox: Outbox
     hears: Callable[[], str]
 
@@ -109,7 +107,7 @@ class Accounts:
         )
 
     def on_reply(self, reply: CheckpointReply) -> None:
-        self.voice.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
+        self.outbox.push(EventType.REPLY, at_step=reply.step, reply={"v": 1, **reply.to_wire()})
 
     def on_superseded(self, by: str | None) -> None:
         if by is None:
@@ -117,14 +115,16 @@ class Accounts:
             self.outbox.unmute_metrics()
             return
         logger.warning("This attempt was superseded by %s: its checkpoints no longer count, the run should end", by)
-        self.outbox.mute_metrics()
-        self.voice.push(EventType.FINISHED, why=f"superseded by {by}", superseded_by=by)
+        self._is_over(by, superseded_by=by)
 
     def on_lost(self, to: str) -> None:
         """A newer life of this attempt holds the run."""
         logger.warning("This process was superseded by %s: its checkpoints no longer count, it should end", to)
+        self._is_over(to)
+
+    def _is_over(self, by: str, **more: Any) -> None:
         self.outbox.mute_metrics()
-        self.voice.push(EventType.FINISHED, why=f"superseded by {to}")
+        self.outbox.push(EventType.FINISHED, why=f"superseded by {by}", **more)
 
     def on_straggler(self, verdict: Verdict, paces: Mapping[int, RankReport]) -> None:
         if verdict.severity is not Severity.ACT:
@@ -132,7 +132,7 @@ class Accounts:
         evidence = plain(verdict.evidence)
         rank = evidence.get("rank")
         report = paces.get(rank) if isinstance(rank, int) else None
-        self.voice.push(
+        self.outbox.push(
             EventType.STRAGGLER,
             at_step=verdict.step,
             straggler=report.rank if report is not None else None,

@@ -14,7 +14,7 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan, RankRequest
@@ -57,7 +57,7 @@ class Saver:
         saves_alone: bool,
         agreement: Agreement,
         requests: Requests,
-        voice: BusEvents,
+        outbox: Outbox,
         settle: Callable[[float], bool],
     ) -> None:
         """settle: wait for the losses of all steps so far to be read, for so many seconds at most."""
@@ -67,7 +67,7 @@ class Saver:
         self._is_first_rank = run.is_first
         self._requests = requests
         self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
-        self._voice = voice
+        self._outbox = outbox
         self._settle = settle
         self._under_way: dict[int, _RunningSave] = {}  # by the plan's number
         self._ended_before: dict[int, str] = {}  # plans that came to nothing before rank 0 came to their call, and why
@@ -257,7 +257,7 @@ class Saver:
 
     def failed(self, step: int, why: str) -> None:
         self._trouble.once("save_failed", "A checkpoint of step %d is not usable: %s", step, why)
-        self._voice.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
+        self._outbox.push(EventType.SAVE_FAILED, at_step=step, why=why[:2000])
 
     def _end(self, running: _RunningSave, failure: str | None, told: Told | None = None) -> None:
         step, is_emergency = running.step, running.kind is SaveKind.EMERGENCY
@@ -274,7 +274,6 @@ class Saver:
                     saved_at=self._clock.now(),
                     took_s=running.took_s,
                     requests=running.requests,
-                    signalled=is_emergency,  # only a request or a signal leads to one
                     began=self._state.no_save_before(step),
                     writers=running.writers,
                     told=told or {},

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.run import Clock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.monitor.mail.outbox import Outbox
 from rekindle.protocol.signals import EventType
 
 READ_EVERY_S: Final = 15.0  # as often as a heartbeat is written
@@ -43,45 +43,34 @@ class HostWatch:
     """Reads the host, and reports what has lasted."""
 
     def __init__(
-        self,
-        readings: Sequence[HostReading],
-        *,
-        report: Callable[[EventType, str], None],
-        clock: Clock,
-        trouble: Trouble,
+        self, readings: Sequence[HostReading], report: Callable[[EventType, str], None], clock: Clock, trouble: Trouble
     ) -> None:
-        self._since: dict[HostReading, float | None] = dict.fromkeys(readings)
-        self._report = report
-        self._clock = clock
-        self._trouble = trouble
+        self._waiting = list(readings)
+        self._since: dict[HostReading, float] = {}
+        self._report, self._clock, self._trouble = report, clock, trouble
 
     def turn(self) -> float:
         now = self._clock.monotonic()
-        for reading, since in list(self._since.items()):
-            value = self._value_of(reading)
+        for reading in list(self._waiting):
+            value = None
+            try:
+                value = reading.read()
+            except Exception as err:  # a reader may raise anything, and the others are read all the same
+                self._trouble.once(f"host:{reading.event}", "A reading of this host failed: %s", err)
             if value is None or value < reading.limit:
-                self._since[reading] = None
-            elif since is None:
-                self._since[reading] = now
-            elif now - since >= reading.for_s:
-                del self._since[reading]
-                self._report(reading.event, reading.why.format(value=value, minutes=(now - since) / 60.0))
+                self._since.pop(reading, None)
+            elif (lasted_s := now - self._since.setdefault(reading, now)) >= reading.for_s:
+                self._waiting.remove(reading)
+                self._report(reading.event, reading.why.format(value=value, minutes=lasted_s / 60.0))
         return READ_EVERY_S
 
-    def _value_of(self, reading: HostReading) -> float | None:
-        try:
-            return reading.read()
-        except Exception as err:  # a reader may raise anything, and the others are read all the same
-            self._trouble.once(f"host:{reading.event}", "A reading of this host failed: %s", err)
-            return None
 
-
-def host_workers(env: Mapping[str, str], *, voice: BusEvents, clock: Clock, trouble: Trouble) -> list[Worker]:
+def host_workers(env: Mapping[str, str], *, outbox: Outbox, clock: Clock, trouble: Trouble) -> list[Worker]:
     """The thread that reads the host, in the first process of each; none where there is nothing to read.
 
     Source: torch.distributed.run, LOCAL_RANK; srun(1), SLURM_LOCALID. A process that has neither is alone.
     """
     if not READINGS or env.get("LOCAL_RANK", env.get("SLURM_LOCALID", "0")) != "0":
         return []
-    watch = HostWatch(READINGS, report=lambda event, why: voice.push(event, why=why), clock=clock, trouble=trouble)
+    watch = HostWatch(READINGS, lambda event, why: outbox.push(event, why=why), clock, trouble)
     return [Worker("host", watch.turn, trouble)]

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from typing import Protocol
 
 from rekindle.monitor.base.guard import must_pass
-from rekindle.monitor.base.identity import Identity
 from rekindle.monitor.base.processes import is_gone, name_of
+from rekindle.monitor.base.run import Identity
 from rekindle.monitor.base.trouble import NotWatched, logger
 
 TAKE_OVER_S = 3.0  # for the monitor before to seal and answer what it can; its threads finish the rest

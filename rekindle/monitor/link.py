@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, Final
 
 from rekindle.monitor.accounts import Accounts
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.mail.boxes import Box
+from rekindle.monitor.mail.boxes import Box, BoxAround
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
-from rekindle.monitor.mail.timed import TimedBox
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import Upload
@@ -19,6 +19,38 @@ from rekindle.monitor.saving.seal import Sealer
 from rekindle.protocol.mailbox import ReplyOutcome, parse_key
 
 LOOK_S = 0.2
+SLOW_S: Final = 4.0  # for one call, which usually takes a few hundredths
+
+
+class TimedBox(BoxAround):
+    """A mailbox that knows whether it answers in time: what would wait for it at the end of a run then does not.
+
+    For any number of threads. Raises what the mailbox does.
+    """
+
+    def __init__(self, box: Box) -> None:
+        super().__init__(box, self._timed)
+        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
+        self._began: dict[int, float] = {}  # of each call that is under way, by its thread
+        self._took_s = 0.0  # the newest call that is over
+
+    @property
+    def is_slow(self) -> bool:
+        """A call has been under way for `SLOW_S`, or the newest one took as long, whatever came of it."""
+        with self._lock:
+            longest = max((time.monotonic() - began for began in self._began.values()), default=0.0)
+        return max(longest, self._took_s) >= SLOW_S
+
+    def _timed(self, work: Callable[[], Any]) -> Any:
+        me, began = threading.get_ident(), time.monotonic()
+        with self._lock:
+            self._began[me] = began
+        try:
+            return work()
+        finally:
+            with self._lock:
+                self._began.pop(me, None)
+                self._took_s = time.monotonic() - began
 
 
 class ServiceLink:
@@ -39,7 +71,7 @@ class ServiceLink:
         own: OwnSaves,
     ) -> None:
         """is_saving: the training thread writes a checkpoint now. is_stuck, hold: see `Mail`; own: `Sealer`."""
-        self._box = box = TimedBox(box)
+        self.box = box = TimedBox(box)
         self._requests = requests
         self._holding = run.identity.holding
         self._trouble = run.trouble
@@ -113,14 +145,10 @@ class ServiceLink:
         with self._settled:
             while not self._is_emergency_over():
                 now = time.monotonic()
-                if now > grace_until or (now > until and self._box.is_slow):
+                if now > grace_until or (now > until and self.box.is_slow):
                     return False
                 self._settled.wait(LOOK_S)
         return True
-
-    @property
-    def is_slow(self) -> bool:
-        return self._box.is_slow
 
     def _is_emergency_over(self) -> bool:
         is_settled = self._sealer.is_idle or not self._holding.is_open

@@ -1,19 +1,6 @@
 """The monitor at work. The training thread comes in through `step` and the rest of `Monitor`; all I/O is on threads.
 
-    training thread   step → stall mark, non-finite check, sample; at the agreed step: save
-    rekindle-agree    agrees with the other ranks on a step to save at; where there are several
-    rekindle-watch    looks for stalls; no I/O, so that it works when everything else hangs
-    rekindle-mail     fence, requests, replies, heartbeats; rank 0
-    rekindle-report   this rank's own reports; on rank 0 also the comparison of all ranks' paces
-    rekindle-seal     checksums, manifest; rank 0
-    rekindle-late     reads tensors, which may have to wait for the device; on the rank that judges also the detectors
-    rekindle-signals  hears signals while the training thread is stuck; where signals are handled
-    rekindle-flight   reads torch's flight recorder; at a stall only
-    rekindle-ras      asks NCCL's RAS; at a stall only, on a few ranks
-    rekindle-events, rekindle-metrics   what leaves for AWS
-    rekindle-host     readings of the host; in its first process, where there are any
-
-None of them survives a fork: in a forked child the monitor falls asleep.
+docs/monitor.md says which there are. None of them survives a fork: in a forked child the monitor falls asleep.
 """
 
 from __future__ import annotations
@@ -43,21 +30,18 @@ from rekindle.monitor.base.stacks import capture_stacks, stack_of
 from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import collect
-from rekindle.monitor.base.worker import Latch, Worker
+from rekindle.monitor.base.worker import Worker, wait_until
 from rekindle.monitor.emergency import Saver
 from rekindle.monitor.host_readings import host_workers
 from rekindle.monitor.liveness.flight import FlightRecorder
-from rekindle.monitor.liveness.phases import Phase
 from rekindle.monitor.liveness.reporter import Reporter
-from rekindle.monitor.liveness.stall import StallWatch
+from rekindle.monitor.liveness.stall import Phase, StallWatch
 from rekindle.monitor.liveness.watchdog import Watchdog
 from rekindle.monitor.loss.judge import Judge
 from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import Losses
-from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.monitor.mail.boxes import Box, mailbox_failed
 from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.mail.failures import mailbox_failed
 from rekindle.monitor.mail.holding import Hold
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
@@ -66,7 +50,7 @@ from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.resuming import counts_of
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
-from rekindle.monitor.stops.stopping import WORD, Stopping
+from rekindle.monitor.stops.stopping import WISHES, WORD, Stopping
 from rekindle.protocol.lives import named
 from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
@@ -86,7 +70,6 @@ FINISH_TIMEOUT_S = 4.0  # also where AWS never answers
 EMERGENCY_GRACE_S = 20.0
 LATE_S = 1.0  # of it, for what other threads have yet to read or to tell the other ranks
 EVENTS_S = 1.0  # of it, for the last events and metrics
-FLUSH_LOOK_S = 0.02
 QUIET_S = 1.0  # without a step, from when on it is worth looking why
 
 
@@ -116,7 +99,7 @@ class LiveMonitor(Monitor):
         self._state = run.state
         self._saves_alone = saves_alone
         self._ending_thread: int | None = None
-        self._has_ended = Latch()
+        self._has_ended = False
         self._is_abandoned = False
         self._training_thread = threading.get_ident()
         self._end_collectives = end_collectives
@@ -130,7 +113,6 @@ class LiveMonitor(Monitor):
         )
         self._requests = Requests(run.identity)
         self._outbox = Outbox(run, bus=bus, sends_metrics=sends_metrics, on_event=on_event)
-        self._voice = BusEvents(run, self._outbox)
         abandon_s = run.config.abandon_s
         self._agreement = Agreement(
             run,
@@ -144,15 +126,14 @@ class LiveMonitor(Monitor):
             saves_alone=saves_alone,
             agreement=self._agreement,
             requests=self._requests,
-            voice=self._voice,
+            outbox=self._outbox,
             settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
         self._seat = JudgingRank(run, news=lambda: self._judge.news, on_news=self._heartbeat_soon)
         self._judge = Judge(
-            may_judge=lambda: self._seat.may_judge,
-            may_speak=lambda: self._seat.is_mine,
+            self._seat,
             has_pace=run.is_first,
-            voice=self._voice,
+            outbox=self._outbox,
             on_news=self._loss_news,
             loss_kind=loss_kind,
         )
@@ -161,7 +142,7 @@ class LiveMonitor(Monitor):
         self._watchdog = Watchdog(
             run,
             stall=self._stall,
-            voice=self._voice,
+            outbox=self._outbox,
             on_stall=self._heartbeat_soon,
             busy=self._busy,
             recorder=self._recorder,
@@ -176,7 +157,6 @@ class LiveMonitor(Monitor):
             losses=self._losses,
             judge=self._judge,
             seat=self._seat,
-            voice=self._voice,
             outbox=self._outbox,
             hears=self._hears,
         )
@@ -251,21 +231,14 @@ class LiveMonitor(Monitor):
         )
         return Leader(self._run, agreement=self._agreement, hooks=hooks, step_s=lambda: self._state.slow_step_s)
 
-    def begin(
-        self,
-        *,
-        signals: Sequence[signal.Signals],
-        wishes: Sequence[signal.Signals] = (),
-        env: Mapping[str, str],
-        may_be_asked: bool = False,
-    ) -> None:
-        """Start the threads; announce the run. signals: handled beside other handlers; wishes: only without others.
+    def begin(self, *, signals: Sequence[signal.Signals], env: Mapping[str, str], takes_slurms: bool) -> None:
+        """Start the threads; announce the run. signals: handled beside other handlers. env: the launcher's.
 
-        env: the launcher's. may_be_asked: for this rank's stacks, by a signal, where the environment is one for it.
+        takes_slurms: also those that Slurm sends, for a save and for this rank's stacks, where they have no handlers.
         Raises: RuntimeError where the process may have no more threads; then nothing has begun.
         """
         hide_from_compiler(self, ("step", "alive", "saved", "phase", "local_non_finite"))
-        self._workers += host_workers(env, voice=self._voice, clock=self._clock, trouble=self._trouble)
+        self._workers += host_workers(env, outbox=self._outbox, clock=self._clock, trouble=self._trouble)
         try:
             for worker in self._workers:
                 worker.start()
@@ -274,11 +247,11 @@ class LiveMonitor(Monitor):
             for worker in self._workers:
                 worker.stop()
             raise
-        may_be_asked = may_be_asked and self._reporter is not None
-        self._stopping.begin(signals, wishes, env=env, may_be_asked=may_be_asked)
+        may_be_asked = takes_slurms and self._reporter is not None
+        self._stopping.begin(signals, WISHES if takes_slurms else (), env=env, may_be_asked=may_be_asked)
         if self._run.is_first:
             reached = self._hold.reached
-            self._voice.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step, reached=reached)
+            self._outbox.push(EventType.STARTED, pid=os.getpid(), resume_step=self.resume.step, reached=reached)
         atexit.register(self._at_exit)
 
     @property
@@ -342,12 +315,10 @@ class LiveMonitor(Monitor):
         if self._losses.scale.is_on and metric.startswith("grad"):
             self._trouble.count("scaled_gradients_not_finite")  # an overflow that the scaler answers with a skip
             return
-        stretch, is_first = self._state.see_own_bad(step, metric, self._alone(ranks))
+        is_known = ranks is not None and self.identity.world_size > 1
+        is_alone = set(ranks or ()) == {self.identity.rank} if is_known else None
+        stretch, is_first = self._state.see_own_bad(step, metric, is_alone)
         self._on_bad(step, metric, is_first, stretch)
-
-    def _alone(self, ranks: Sequence[int] | None) -> bool | None:
-        """Whether this rank alone has the bad value, where that is known."""
-        return None if ranks is None or self.identity.world_size == 1 else set(ranks) == {self.identity.rank}
 
     def _act(self, plan: Plan, step: int) -> None:
         if not plan.wish.saves:
@@ -450,7 +421,7 @@ class LiveMonitor(Monitor):
 
     def _resumed(self, silent_s: float | None) -> None:
         if silent_s is not None:
-            self._voice.push_as_one_of_many(EventType.RESUMED, silent_s=round(silent_s, 3))
+            self._outbox.push_as_one_of_many(EventType.RESUMED, silent_s=round(silent_s, 3))
             logger.warning("Steps move again after %.0f s of silence", silent_s)
 
     @property
@@ -483,7 +454,7 @@ class LiveMonitor(Monitor):
     def flush(self, timeout_s: float = 10.0) -> bool:
         until = time.monotonic() + timeout(timeout_s)
         negotiation = self._negotiation  # which is idle once no save waits for another rank's part
-        if negotiation is not None and not _await(lambda: negotiation.is_idle, until):
+        if negotiation is not None and not wait_until(lambda: negotiation.is_idle, until):
             return False
         return self._link is None or self._link.flush(max(0.0, until - time.monotonic()))
 
@@ -498,7 +469,7 @@ class LiveMonitor(Monitor):
         me = threading.get_ident()
         if self._ending_thread is not None:
             if self._ending_thread != me:  # else this is a signal handler inside that very call
-                self._has_ended.wait(until - time.monotonic())
+                wait_until(lambda: self._has_ended, until)
             return
         self._ending_thread = me
         self._state.is_finished = True
@@ -512,24 +483,24 @@ class LiveMonitor(Monitor):
         finally:
             self._stop_workers()  # where `_end` failed half-way, none may report on as if the run were alive
             self._is_asleep = True
-            self._has_ended.open()
+            self._has_ended = True
             lifetime.unregister(self)
             self._stopping.end(is_exit=is_exit)  # last: a signal that comes meanwhile must not kill half-way
 
     def _end(self, why: str, until: float) -> None:
         atexit.unregister(self._at_exit)
         self._watcher.stop()
-        grace_until = until if self._link is not None and self._link.is_slow else until + EMERGENCY_GRACE_S
+        grace_until = until if self._link is not None and self._link.box.is_slow else until + EMERGENCY_GRACE_S
         self._saver.ended()
         self._losses.end(min(until, time.monotonic() + LATE_S))
         if (stretch := self._state.bad_at_the_end()) is not None:
             self._tell_bad_stretch(stretch)
         if (negotiation := self._negotiation) is not None:
             began = time.monotonic()
-            _await(lambda: not negotiation.is_writing, grace_until)  # or the others would wait for it in vain
+            wait_until(lambda: not negotiation.is_writing, grace_until)  # or the others would wait for it in vain
             until = min(until + time.monotonic() - began, grace_until)
             soon = min(until, time.monotonic() + LATE_S)
-            _await(lambda: negotiation.is_idle, grace_until if self._saver.is_under_way else soon)
+            wait_until(lambda: negotiation.is_idle, grace_until if self._saver.is_under_way else soon)
             self._seat.publish()
             negotiation.end()
             is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
@@ -539,7 +510,7 @@ class LiveMonitor(Monitor):
         if self._reporter is not None:
             self._reporter.worker.end(until)
         if self._run.is_first:
-            self._voice.push(EventType.FINISHED, why=why)
+            self._outbox.push(EventType.FINISHED, why=why)
         self._outbox.end(until)
 
     def _stop_workers(self) -> None:
@@ -632,7 +603,7 @@ class LiveMonitor(Monitor):
             self._loss_news()
 
     def _tell_bad_stretch(self, stretch: BadStretch) -> None:
-        self._voice.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
+        self._outbox.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
         if self._seat.is_mine or stretch.own:  # the loss is every rank's: one of them says it
             self._losses.warn(stretch)
 
@@ -644,13 +615,3 @@ class LiveMonitor(Monitor):
     def _heartbeat_soon(self) -> None:
         if self._link is not None:
             self._link.mail.heartbeat_soon()
-
-
-def _await(is_so: Callable[[], bool], until: float) -> bool:
-    """Whether it was so in time."""
-    pause = threading.Event()
-    while not is_so():
-        if time.monotonic() > until:
-            return False
-        pause.wait(FLUSH_LOOK_S)
-    return True

@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from rekindle.detectors.kinds import LossKind
 from rekindle.monitor import lifetime
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import Clock, SystemClock
 from rekindle.monitor.base.guard import must_pass
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Clock, Identity, Run, SystemClock
 from rekindle.monitor.base.settings import (
     ENV_METRICS,
     ENV_SWITCH,
@@ -28,10 +25,9 @@ from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.bounded import BoundedClients, Budget, load_boto3
 from rekindle.monitor.mail.boxes import Box, BoxAround, open_box
-from rekindle.monitor.mail.exchange import Exchange, Paced, exchange_of
+from rekindle.monitor.mail.exchange import Exchange, Paced, Ranks, exchange_of
 from rekindle.monitor.mail.holding import Hold, claim_of
 from rekindle.monitor.mail.slurm import LaunchInstructions, is_on_slurm, patiently, read_resume_plan
-from rekindle.monitor.ranks import Ranks
 from rekindle.monitor.saving.leftovers import remove_leftovers
 from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with_data
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
@@ -53,7 +49,6 @@ START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that
 # After a restart the plan is old, and a rank that did not learn so would go on from another step than the others.
 RESTART_READS_S = 60.0
 OFF = ("off", "0", "false", "no")
-SLURM_SIGNALS = ("USR1",)  # taken there where the script has no handler: `scancel --signal`, `sbatch --signal`
 
 
 def start_in(
@@ -218,11 +213,11 @@ def _started(launch: _Launch, config: Config, hold: Hold, clock: Clock, resume: 
     )
     run = Run(identity=identity, config=config, clock=clock)
     box = open_box(launch.place, run.clients) if isinstance(launch.place, str) else launch.place
-    exchange = ranks.exchange or partial(
-        exchange_of, box, attempt=identity.attempt, world_size=identity.world_size, life=lambda: hold.life
-    )
-    if config.agree_s:
-        exchange = partial(_paced, exchange, config.agree_s)
+
+    def exchange() -> Exchange | None:
+        opened = ranks.exchange() if ranks.exchange else exchange_of(box, identity)
+        return Paced(opened, config.agree_s) if opened is not None and config.agree_s else opened
+
     monitor = LiveMonitor(
         run=run,
         hold=hold,
@@ -240,12 +235,7 @@ def _started(launch: _Launch, config: Config, hold: Hold, clock: Clock, resume: 
     )
     lifetime.admit(monitor)
     takes_slurms = is_on_slurm(env) and (launch.signals is None or len(launch.signals) > 0)
-    monitor.begin(
-        signals=numbers_of(launch.signals or ()),
-        wishes=numbers_of(SLURM_SIGNALS) if takes_slurms else (),
-        env=env,
-        may_be_asked=takes_slurms,
-    )
+    monitor.begin(signals=numbers_of(launch.signals or ()), env=env, takes_slurms=takes_slurms)
     return monitor
 
 
@@ -270,11 +260,6 @@ def _claimed(hold: Hold, launch: _Launch, budget: Budget, life: int | None = Non
     except Exception as err:  # the mailbox's: a start does not wait for it
         logger.info("Rekindle's monitor could not claim this run yet: %r", err)
     return hold.claimed_life
-
-
-def _paced(exchange: Callable[[], Exchange | None], poll_s: float) -> Exchange | None:
-    opened = exchange()
-    return None if opened is None else Paced(opened, poll_s)
 
 
 def _loss_kind(given: str) -> LossKind:

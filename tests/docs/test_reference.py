@@ -13,7 +13,6 @@ from infra.functions import FUNCTIONS, INFRA
 from infra.site import reference_api, reference_cli, reference_iam, reference_metrics
 from infra.site.reference import PAGES
 from rekindle import prometheus
-from rekindle.monitor.base import metrics
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +47,7 @@ def test_every_metric_that_the_service_sends_has_a_meaning_and_no_other() -> Non
 
 
 def test_every_metric_that_the_monitor_sends_has_a_meaning_and_no_other() -> None:
-    assert {name for name, _ in reference_metrics.sent_by_monitor()} == set(metrics.MEANINGS)
+    assert {name for name, _ in reference_metrics.sent_by_monitor()} == set(reference_metrics.MEANINGS)
 
 
 def test_every_metric_of_the_prometheus_page_is_told() -> None:

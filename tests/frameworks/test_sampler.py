@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rekindle.integrations.sampler import ResumableSampler
-from rekindle.monitor.saving.samples import samples_at
+from rekindle.monitor.saving.saved import samples_at
 from rekindle.protocol.mailbox import ResumePlan, SkipWindow
 
 SAMPLES = 1280

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.leading import Hooks, Leader

@@ -23,15 +23,11 @@ from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.envelope import open_envelope
 from chalicelib.ingest.monitor import parse as parse_event
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.identity import Holding, Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Holding, Identity, Run, SystemClock
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.mail.boxes import S3Box, open_box
-from rekindle.monitor.mail.bus_events import SPEAKERS
-from rekindle.monitor.mail.failures import mailbox_failed
-from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, Outbox
+from rekindle.monitor.mail.boxes import S3Box, mailbox_failed, open_box
+from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, SPEAKERS, Outbox
 from rekindle.monitor.saving.measure import measure
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.keys import request_prefix
@@ -358,7 +354,7 @@ def test_without_aws_the_queues_stay_bounded_and_drop_the_oldest(monkeypatch: py
     trouble = Trouble()
     outbox = Outbox(Run(identity=IDENTITY, trouble=trouble), bus="b", sends_metrics=True)
     for number in range(MAX_EVENTS_WAITING + 50):
-        outbox.push(EventType.STALL, {"number": number})
+        outbox.push(EventType.STALL, number=number)
     assert trouble.snapshot() == {"events_dropped": 50}
 
 
@@ -368,7 +364,7 @@ def test_a_process_that_is_refused_tells_no_event_before_it_falls_silent(refusal
     holding.refusal = refusal
     identity = replace(IDENTITY, holding=holding)
     outbox = Outbox(Run(identity=identity), bus=None, sends_metrics=False, on_event=lambda event, _: told.append(event))
-    outbox.push(EventType.STARTED, {})
+    outbox.push(EventType.STARTED)
     outbox.turn_events()
     assert len(told) == expected
 
@@ -389,7 +385,7 @@ def test_events_that_waited_for_aws_arrive_when_it_is_back(
 
     outbox = Outbox(Run(identity=IDENTITY, clients=Flaky()), bus="rekindle", sends_metrics=False)
     for number in range(23):
-        outbox.push(EventType.STALL, {"number": number})
+        outbox.push(EventType.STALL, number=number)
     assert [outbox.turn_events() for _ in range(2)] == [1.0, 2.0], "backs off"
     outbox.turn_events()
     # A call whose answer is late is sent again: each arrives at least once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rekindle.monitor.base.clock import SystemClock
+from rekindle.monitor.base.run import SystemClock
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.host_readings import HostReading, HostWatch
 from rekindle.protocol.signals import EventType

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.mailbox_thread import Mail

@@ -19,7 +19,7 @@ assert not monitor.is_silent
 monitor.step(1, loss=1.0)
 print(json.dumps([name.removeprefix("rekindle.monitor.") for name in sys.modules if name.startswith("rekindle.mon")]))
 """
-OF_SEVERAL = {"saving.negotiation", "saving.joint_save", "saving.save_liveness", "liveness.run_phases", "liveness.ras"}
+OF_SEVERAL = {"saving.negotiation", "saving.joint_save", "liveness.run_phases", "liveness.ras"}
 OF_RANK_0 = {"link", "mail.mailbox_thread", "saving.seal", "saving.measure", "saving.hasher"}
 RARE = {"liveness.host_summaries", "stops.stacks_on_signal", "sharing"}  # more than 1,024 ranks; Slurm; torch's ranks
 

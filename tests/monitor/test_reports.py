@@ -17,8 +17,7 @@ from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Severity
 from rekindle.detectors.ranks import RankRule, find_suspects, first_bad
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.state import RunState
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.live import LiveMonitor

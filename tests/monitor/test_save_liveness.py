@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rekindle.monitor.base.clock import SystemClock
 from rekindle.monitor.base.processes import is_gone, own_process
+from rekindle.monitor.base.run import SystemClock
 from rekindle.monitor.saving.agreement_terms import Bounds
-from rekindle.monitor.saving.save_liveness import BACK, SaveLiveness
+from rekindle.monitor.saving.joint_save import BACK, SaveLiveness
 from tests.monitor.exchanges import MemoryExchange, Shared
 
 BOUNDS = Bounds(pulse_s=2.0, lifeless_s=60.0)

@@ -19,9 +19,7 @@ from moto.server import ThreadedMotoServer
 
 from rekindle.detectors.points import Verdict
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run, SystemClock
 from rekindle.monitor.base.settings import Config as Settings
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.mail.bounded import Budget, TooSlow

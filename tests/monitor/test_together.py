@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness.host_summaries import LOOK_AGAIN_S, SETTLE_S, TURN_S
 from rekindle.monitor.liveness.reporter import Reporter

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.known import Known, Unknown
-from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.requests import Requests, Verdict
 from rekindle.protocol.mailbox import (
     MAX_FILES,

@@ -105,16 +105,6 @@ def _count_values(samples: Iterable[Sample], *, has_step: bool) -> tuple[dict[st
 
 
 _UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
-# The meaning of each metric, for docs/reference/metrics.md. Metrics that a script adds keep their own names.
-MEANINGS: Mapping[str, str] = {
-    "GradNorm": "norm of the gradient",
-    "Loss": "training loss",
-    "LossScale": "of the gradient scaler",
-    NON_FINITE: "values that were NaN, infinite or beyond what CloudWatch takes; they are counted and never sent",
-    "Step": "newest step; of one rank",
-    "StepSeconds": "duration of a step",
-    "TokensPerSecond": "tokens by the time of their steps",
-}
 
 
 def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

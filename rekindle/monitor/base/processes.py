@@ -101,3 +101,13 @@ def read_process(pid: int, proc: Path = Path("/proc")) -> Process | None:
     if fields[_STATE] in ("Z", "X"):
         return None
     return Process(head.partition("(")[2], int(fields[_PARENT]), fields[_BEGAN])
+
+
+def read_processes(proc: Path = Path("/proc")) -> dict[int, Process]:
+    """All that are shown to this user. Raises: OSError."""
+    found: dict[int, Process] = {}
+    for name in os.listdir(proc):
+        with suppress(OSError, ValueError):  # hidden from us, or no process
+            if (process := read_process(int(name), proc)) is not None:
+                found[int(name)] = process
+    return found

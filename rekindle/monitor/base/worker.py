@@ -6,15 +6,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
 
 MAX_WAIT_S = 3600.0
-LATCH_LOOK_S = 0.01
+LOOK_S = 0.01
 LAST_TURNS = 4
 LAST_PAUSE_S = 0.5
 AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
+
+
+def note_on_top(trouble: Trouble, where: str, err: BaseException) -> None:
+    """Count an error in a thread's outermost frame: a log handler that raises SystemExit must not end it either."""
+    with suppress(BaseException):
+        trouble.inner(where, err)
 
 
 class WakeSignal:
@@ -42,24 +49,38 @@ class WakeSignal:
         self._is_rung = False
 
 
-class Latch:
-    """Opened once; any thread may wait for it, and a signal handler inside such a wait, too.
+def wait_until(is_so: Callable[[], bool], until: float, look_s: float = LOOK_S) -> bool:
+    """Whether it was so by `until` on the monotonic clock.
 
-    threading.Event cannot serve: `wait` takes its lock before it sleeps, and a handler that waits while the thread that
-    it interrupted holds that lock waits forever, and with it the thread that is about to set the event.
+    Each call has an event of its own: a signal handler may wait inside such a wait, and one that waits for an event
+    whose lock its own thread holds waits forever, and with it the thread that is about to set it.
     """
+    pause = threading.Event()
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        pause.wait(look_s)
+    return True
 
-    def __init__(self) -> None:
-        self.is_open = False
 
-    def open(self) -> None:
-        self.is_open = True
+class Aside:
+    """Work on a thread of its own, for which nothing waits for long. One that never ends keeps the later ones away."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Until it is open, at most `timeout_s`."""
-        until = time.monotonic() + timeout_s
-        while not self.is_open and (left_s := until - time.monotonic()) > 0:
-            time.sleep(min(left_s, LATCH_LOOK_S))
+    def __init__(self, name: str) -> None:
+        self._name = f"{OWN_PREFIX}{name}"
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Callable[[], object], wait_s: float) -> None:
+        """Begin it, and wait for so long at most. Nothing where the process may have no more threads."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        thread = threading.Thread(target=work, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return
+        self._thread = thread
+        thread.join(wait_s)
 
 
 class Worker:
@@ -109,7 +130,7 @@ class Worker:
                 wait_s = self._turn()
                 is_done = is_last and self._is_done()
             except BaseException as err:  # the thread's outermost frame: nothing above could act on it
-                self._note(err)
+                note_on_top(self._trouble, self._name, err)
                 wait_s = AFTER_ERROR_S
             if is_last:
                 last_turns += 1
@@ -118,9 +139,3 @@ class Worker:
                 wait_s = LAST_PAUSE_S
                 self._bell.wait(0.0)  # what rang before is done: the pause is for the network
             self._bell.wait(wait_s)
-
-    def _note(self, err: BaseException) -> None:
-        try:
-            self._trouble.inner(self._name, err)
-        except BaseException:
-            return  # a log handler that raises SystemExit must not end the thread either

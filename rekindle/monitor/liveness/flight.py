@@ -14,13 +14,12 @@ import re
 import socket
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 from rekindle.detectors.dumps import BadDump, read_dump
-from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Aside
 from rekindle.protocol.flights import MAX_GROUPS, Flight
 
 READ_S: Final = 1.0  # 2,000 entries take some 30 ms; the report of the stall does not wait for longer
@@ -64,22 +63,14 @@ class FlightRecorder:
 
     def __init__(self, trouble: Trouble) -> None:
         self._trouble = trouble
-        self._reading: threading.Thread | None = None
+        self._aside = Aside("flight")
 
     def read(self, timeout_s: float = READ_S) -> Flight | None:
         """What it holds now; None where there is none, or where it does not answer in time. Never raises."""
         if not _is_initialized(sys.modules.get("torch.distributed")):
             return None
-        if self._reading is not None and self._reading.is_alive():
-            return None
         found: list[Flight] = []
-        reading = threading.Thread(target=self._read, args=(found,), name=f"{OWN_PREFIX}flight", daemon=True)
-        try:
-            reading.start()
-        except RuntimeError:  # the process may have no more threads
-            return None
-        self._reading = reading
-        reading.join(timeout_s)
+        self._aside.run(lambda: self._read(found), timeout_s)
         return found[0] if found else None
 
     def _read(self, found: list[Flight]) -> None:

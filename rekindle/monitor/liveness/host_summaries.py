@@ -12,8 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
-from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Clock, Identity
 from rekindle.monitor.mail.boxes import Box
 from rekindle.protocol.mailbox import MailboxError
 from rekindle.protocol.reports import RankReport, ReportKind, report_key

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from rekindle.monitor.base.processes import read_process
+from rekindle.monitor.base.processes import read_processes
 from rekindle.monitor.base.settings import whole_from_env
 
 RUN_ID: Final = "TORCHELASTIC_RUN_ID"
@@ -48,23 +47,12 @@ class LocalWorkers:
     def _living(self) -> dict[int, bytes]:
         """Process → its LOCAL_RANK, of the living children of our parent that belong to the same run."""
         parent = os.getppid()
-        found: dict[int, bytes] = {}
-        for name in os.listdir(self._proc):
-            if name.isdigit() and self._is_child(int(name), parent):
-                rank = self._rank_of(name)
-                if rank is not None:
-                    found[int(name)] = rank
-        return found
+        beside = (pid for pid, one in read_processes(self._proc).items() if one.parent == parent)
+        return {pid: rank for pid in beside if (rank := self._rank_of(pid)) is not None}
 
-    def _is_child(self, pid: int, parent: int) -> bool:
-        with suppress(OSError, ValueError):
-            found = read_process(pid, self._proc)
-            return found is not None and found.parent == parent
-        return False
-
-    def _rank_of(self, name: str) -> bytes | None:
+    def _rank_of(self, pid: int) -> bytes | None:
         try:
-            with (self._proc / name / "environ").open("rb") as file:
+            with (self._proc / str(pid) / "environ").open("rb") as file:
                 entries = file.read(MAX_ENVIRONMENT_BYTES).split(b"\0")
         except OSError:
             return None

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import Aside
 from rekindle.protocol.flights import MAX_RAS, RasSuspect
 from rekindle.protocol.summaries import SUMMARISED_ABOVE
 
@@ -40,7 +40,7 @@ class Ras:
         self._world_size, self._trouble = world_size, trouble
         self._asks = world_size > 1 and rank % max(1, -(-world_size // ASKERS)) == 0
         self._lock = threading.Lock()
-        self._asking: threading.Thread | None = None
+        self._aside = Aside("ras")
 
     def ask(self, environ: Mapping[str, str], later: Heard, soon_s: float = SOON_S) -> tuple[RasSuspect, ...]:
         """Whom it suspects; empty where there is no RAS, or no answer soon: then `later` has it, from a thread.
@@ -49,19 +49,10 @@ class Ras:
         """
         if not self._asks or environ.get("NCCL_RAS_ENABLE") == "0":
             return ()
-        if self._asking is not None and self._asking.is_alive():
-            return ()
         address = environ.get("NCCL_RAS_ADDR") or ADDRESS
         heard: list[tuple[RasSuspect, ...]] = []
         is_late = threading.Event()
-        name = f"{OWN_PREFIX}ras"
-        asking = threading.Thread(target=self._ask, args=(address, heard, is_late, later), name=name, daemon=True)
-        try:
-            asking.start()
-        except RuntimeError:  # the process may have no more threads
-            return ()
-        self._asking = asking
-        asking.join(soon_s)
+        self._aside.run(lambda: self._ask(address, heard, is_late, later), soon_s)
         with self._lock:
             is_late.set()
             return heard[0] if heard else ()

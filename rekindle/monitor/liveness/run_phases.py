@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.run import Clock
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.protocol.mailbox import RunPhase
 

@@ -12,10 +12,14 @@ tells the service's sweep.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Final
 
 from rekindle.detectors.hang import HangLimit
+from rekindle.monitor.base.guard import guarded
+from rekindle.monitor.base.run import Run
 from rekindle.protocol.mailbox import RunPhase
 
 BUSY_AFTER_S: Final = 5.0  # of silence, from when on it is asked what the other ranks do
@@ -116,3 +120,40 @@ class StallWatch:
             return None
         self.is_stalled = False
         return now - since
+
+
+ALIASES = {"validation": RunPhase.EVALUATION, "checkpoint": RunPhase.SAVING}
+TO_ENTER = (RunPhase.STARTUP, RunPhase.EVALUATION, RunPhase.SAVING)  # start-up: of an epoch's data, too
+
+
+class Phase(AbstractContextManager[None]):
+    """Never raises, not even for a phase that does not exist: that one is logged once and changes nothing."""
+
+    def __init__(self, run: Run, name: str, *, stall: StallWatch, on_resumed: Callable[[float | None], None]) -> None:
+        self._name = ALIASES.get(name, name)
+        self._stall = stall
+        self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
+        self._inner = run.trouble.inner
+        self._on_resumed = on_resumed
+        self._entries: list[int] = []  # the same object may be entered again before it is left
+
+    @guarded("phase")
+    def __enter__(self) -> None:
+        if self._name not in TO_ENTER:
+            text = "There is no phase %r to enter: only startup, evaluation and saving"
+            self._trouble.once("bad_phase", text, str(self._name)[:100])
+            return
+        entry, resumed_s = self._stall.enter(RunPhase(self._name), self._clock.monotonic())
+        self._entries.append(entry)
+        self._on_resumed(resumed_s)
+
+    @guarded("phase")
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._entries:
+            return
+        took_s, resumed_s = self._stall.leave(self._entries.pop(), self._clock.monotonic())
+        if self._name == RunPhase.SAVING:
+            self._state.saving_s = took_s
+        self._on_resumed(resumed_s)

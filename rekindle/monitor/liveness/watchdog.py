@@ -15,7 +15,7 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.flight import FlightRecorder
 from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.liveness.stall import Stall, StallWatch
-from rekindle.monitor.mail.bus_events import BusEvents
+from rekindle.monitor.mail.outbox import Outbox
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
@@ -34,7 +34,7 @@ class Watchdog:
         run: Run,
         *,
         stall: StallWatch,
-        voice: BusEvents,
+        outbox: Outbox,
         on_stall: Callable[[], None],
         busy: Callable[[], RunPhase | None],
         recorder: FlightRecorder,
@@ -43,7 +43,7 @@ class Watchdog:
         self._stall = stall
         self._state, self._clock, self._watch_s = run.state, run.clock, run.config.watch_s
         self._rank = run.identity.rank
-        self._voice = voice
+        self._outbox = outbox
         self._on_stall = on_stall
         self._busy = busy
         self._recorder = recorder
@@ -71,7 +71,7 @@ class Watchdog:
             self.reporter.stall(
                 silent_s=stall.silent_s, phase=stall.phase.value, stacks=stacks, flight=flight, ras=suspects
             )
-        self._voice.push_as_one_of_many(
+        self._outbox.push_as_one_of_many(
             EventType.STALL,
             phase=stall.phase.value,
             silent_s=round(stall.silent_s, 3),

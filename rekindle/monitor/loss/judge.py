@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rekindle.detectors.kinds import LossKind
@@ -17,9 +17,8 @@ from rekindle.detectors.watch import LossWatch
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.state import BadSteps, BadStretch
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.mail.bus_events import BusEvents
-from rekindle.protocol.bounds import Count, Finite
-from rekindle.protocol.codec import Document
+from rekindle.monitor.loss.judging_rank import JudgingRank, LossNews
+from rekindle.monitor.mail.outbox import Outbox
 from rekindle.protocol.signals import EventType
 
 LEARNING_RATES = ("lr", "learning_rate")  # metrics of these names are the learning rate of the step
@@ -27,38 +26,21 @@ ANNOUNCED_MAX = 64  # changes that wait for the late thread; the oldest go first
 _SICK = (Health.SPIKING, Health.DIVERGING, Health.NON_FINITE)
 
 
-@dataclass(frozen=True, slots=True)
-class LossNews(Document):
-    """The detectors' last judgement of the loss, exchanged as one value between threads, and between ranks."""
-
-    health: Health = Health.UNKNOWN
-    onset_step: Count | None = None
-    healed_step: Count | None = None
-    baseline: Finite | None = None
-    judged_step: Count | None = None  # the newest step whose loss they were given
-
-
 class Judge:
-    """`judge` is the late thread's; `news` may be read by any.
-
-    may_judge: whether this rank follows the loss. may_speak: whether it is the one that says what it found. has_pace:
-    whether it judges the pace of steps, which is rank 0's.
-    """
+    """`judge` is the late thread's; `news` may be read by any. The pace of steps is judged by rank 0."""
 
     def __init__(
         self,
+        seat: JudgingRank,
         *,
-        may_judge: Callable[[], bool],
-        may_speak: Callable[[], bool],
         has_pace: bool,
-        voice: BusEvents,
+        outbox: Outbox,
         on_news: Callable[[], None],
         loss_kind: LossKind = LossKind.AUTO,
     ) -> None:
-        self._may_judge = may_judge
-        self._may_speak = may_speak
+        self._seat = seat
         self._has_pace = has_pace
-        self._voice = voice
+        self._outbox = outbox
         self._on_news = on_news
         self._loss = LossWatch(loss_kind)
         self._announced: deque[tuple[int, int | None]] = deque(maxlen=ANNOUNCED_MAX)  # step, and how many it takes
@@ -73,7 +55,7 @@ class Judge:
 
     def wants(self, sample: Sample) -> bool:
         """Whether there is something to judge in a sample."""
-        return self._has_pace or (sample.loss is not None and self._may_judge())
+        return self._has_pace or (sample.loss is not None and self._seat.may_judge)
 
     def judge(self, sample: Sample) -> None:
         """Judge one step; its values are numbers by now."""
@@ -82,7 +64,7 @@ class Judge:
             self._loss.expect(*self._announced.popleft())
         lr = _learning_rate(sample)
         point = Point(step=sample.step, loss=loss, step_s=sample.step_s, lr=lr)
-        if self._may_judge():
+        if self._seat.may_judge:
             self._judge_loss(point)
         if self._has_pace:
             for verdict in self._throughput.update(point):
@@ -101,13 +83,13 @@ class Judge:
             health = Health.WATCH
         now = LossNews(health, watch.onset_step, watch.healed_step, watch.baseline, judged)
         self.news = now
-        if not self._may_speak():
+        if not self._seat.is_mine:
             return
         for verdict in verdicts:
             self._say_loss(verdict, loss)
         is_healed = now.healed_step is not None and now.healed_step != was.healed_step
         if is_healed:
-            self._voice.push(
+            self._outbox.push(
                 EventType.LOSS_RECOVERED,
                 at_step=point.step,
                 healed_step=now.healed_step,
@@ -143,7 +125,7 @@ class Judge:
         if verdict.severity is not Severity.ACT or verdict.kind is Kind.NON_FINITE:
             return
         event = EventType.DIVERGENCE if verdict.kind is Kind.DIVERGENCE else EventType.LOSS_SPIKE
-        self._voice.push(
+        self._outbox.push(
             event,
             at_step=verdict.step,
             onset_step=self.news.onset_step if self.news.onset_step is not None else verdict.step,
@@ -157,7 +139,7 @@ class Judge:
 
     def _say_throughput(self, verdict: Verdict) -> None:
         evidence = plain(verdict.evidence)
-        self._voice.push(
+        self._outbox.push(
             EventType.THROUGHPUT_DROP,
             at_step=verdict.step,
             step_s=number(evidence.get("step_s")),

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from rekindle.compat import Self
 from rekindle.detectors.points import Health
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.loss.judge import LossNews
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.protocol.bounds import Count, Finite, Rank
 from rekindle.protocol.codec import Document
@@ -33,6 +32,17 @@ MIN_CALLS = 3  # of `Monitor.step` on rank 0 without a loss, before another rank
 UNDECIDED_CALLS = 10_000  # after which a rank that is not told which one judges leaves it
 SPREAD_S = 2.0  # over the ranks that may claim
 MAX_NEWS_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LossNews(Document):
+    """The detectors' last judgement of the loss, exchanged as one value between threads, and between ranks."""
+
+    health: Health = Health.UNKNOWN
+    onset_step: Count | None = None
+    healed_step: Count | None = None
+    baseline: Finite | None = None
+    judged_step: Count | None = None  # the newest step whose loss they were given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

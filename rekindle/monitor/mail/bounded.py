@@ -11,6 +11,7 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import TypeVar
 
 from rekindle.monitor.base.aws import MAX_OBJECTS, Clients, StoredObject
@@ -37,23 +38,20 @@ class Budget:
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TooSlow(f"no answer within {self._budget_s:g} s")
-        found: list[_Answer] = []
-        raised: list[Exception] = []
+        found: Future[_Answer] = Future()
 
         def run() -> None:
             try:
-                found.append(work())
+                found.set_result(work())
             except Exception as err:  # handed to the caller below
-                raised.append(err)
+                found.set_exception(err)
 
         thread = threading.Thread(target=run, name=f"{OWN_PREFIX}start", daemon=True)
         thread.start()
         thread.join(left_s)
-        if raised:
-            raise raised[0]
-        if not found:
+        if not found.done():
             raise TooSlow(f"no answer within {self._budget_s:g} s")
-        return found[0]
+        return found.result()
 
 
 class BoundedClients(Clients):

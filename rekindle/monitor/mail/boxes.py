@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from rekindle.compat import UTC
 from rekindle.monitor.base.aws import MAX_LISTED, Clients
-from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.protocol.mailbox import MAX_MANIFEST_BYTES, MailboxError, Place
 from rekindle.protocol.store_clock import age_s
 
@@ -208,17 +208,31 @@ class S3Box:
         return tuple(sorted(item.key[len(base) :] for item in listed))
 
 
-def document(box: Box, key: str, read: Callable[[bytes], _Read], what: str) -> _Read | None:
+def document(
+    box: Box, key: str, read: Callable[[bytes], _Read], what: str, trouble: Trouble | None = None
+) -> _Read | None:
     """What lies under a key; None where nothing does, and, after a warning, where it cannot be read.
 
-    Raises: the box's own errors.
+    trouble: which warns once. Raises: the box's own errors.
     """
     raw = box.get(key)
     try:
         return None if raw is None else read(raw)
     except MailboxError as err:
-        logger.warning("The %s in Rekindle's mailbox cannot be read, and is ignored: %s", what, err)
+        text = "The %s in Rekindle's mailbox cannot be read, and is ignored: %s"
+        if trouble is None:
+            logger.warning(text, what, err)
+        else:
+            trouble.once(f"bad_{what}", text, what, err)
         return None
+
+
+def mailbox_failed(trouble: Trouble, box: Box, doing: str, err: Exception) -> None:
+    """Report it: AWS's failures by their own codes, a directory's once for each kind of error."""
+    if box.is_directory:
+        trouble.once(f"mailbox.{type(err).__name__}", "The mailbox failed in %s (%r); training continues", doing, err)
+    else:
+        trouble.aws(doing, err)
 
 
 def open_box(uri: str, clients: Clients) -> Box:

@@ -8,8 +8,10 @@ of torch.distributed's own store, which needs no further connection; without PyT
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
+from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.boxes import Box
 from rekindle.protocol.lives import named
 from rekindle.protocol.mailbox import FOLDER, check_id
@@ -93,11 +95,11 @@ class BoxExchange:
 MAX_RANKS_ON_S3 = 64
 
 
-def exchange_of(box: Box | None, *, attempt: str, world_size: int, life: Callable[[], int] = int) -> BoxExchange | None:
+def exchange_of(box: Box | None, identity: Identity) -> BoxExchange | None:
     """The mailbox as an exchange of one life's ranks; None where there is no mailbox, or where it would be a load."""
-    if box is None or (world_size > MAX_RANKS_ON_S3 and not box.is_directory):
+    if box is None or (identity.world_size > MAX_RANKS_ON_S3 and not box.is_directory):
         return None
-    return BoxExchange(box, attempt=attempt, world_size=world_size, life=life())
+    return BoxExchange(box, attempt=identity.attempt, world_size=identity.world_size, life=identity.life)
 
 
 class Paced:
@@ -107,3 +109,58 @@ class Paced:
         self.poll_s, self.quick_s = poll_s, min(inner.quick_s, poll_s)
         self.get, self.put, self.put_new = inner.get, inner.put, inner.put_new
         self.has_all, self.forget = inner.has_all, inner.forget
+
+
+MAX_NAMED: Final = 16  # ranks in a message
+AT_ONCE: Final = 256  # keys in one look
+
+
+@dataclass(slots=True)
+class RollCall:
+    """Which ranks have left their mark below a key. Looked at from the lowest rank on: one read per look."""
+
+    key: str
+    world_size: int
+    _first_absent: int = 0
+
+    def is_full(self, exchange: Exchange) -> bool:
+        while self._first_absent < self.world_size:
+            until = min(self._first_absent + AT_ONCE, self.world_size)
+            if not exchange.has_all([f"{self.key}/{rank}" for rank in range(self._first_absent, until)]):
+                return False
+            self._first_absent = until
+        return True
+
+    def absent(self, exchange: Exchange) -> str:
+        """The ranks without a mark, for a message."""
+        missing = [rank for rank in range(self.world_size) if not exchange.has_all([f"{self.key}/{rank}"])]
+        named = ", ".join(str(rank) for rank in missing[:MAX_NAMED])
+        return f"{named}{' and more' if len(missing) > MAX_NAMED else ''} of {self.world_size}"
+
+    def forget(self, exchange: Exchange) -> None:
+        for rank in range(self.world_size):
+            exchange.forget(f"{self.key}/{rank}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """All of it is optional; `rekindle.integrations.torch` sets it from torch.distributed.
+
+    rank, world_size: default as the launcher says (RANK, WORLD_SIZE; Open MPI's; Slurm's).
+    exchange: opens what the ranks agree through, on a separate thread (see `Exchange`); default the mailbox, which
+    suits a shared directory, or S3 for up to 64 ranks.
+    share: gives every rank the text that rank 0 was called with, such as a broadcast: all ranks then resume from the
+    step of rank 0. Without it, ranks that resumed from different steps are detected at their first agreement, and
+    saving is disabled.
+    saves_alone: rank 0's save needs no other rank (each rank holds the whole model): where the ranks cannot agree,
+    rank 0 saves alone. Without it such a save is refused.
+    end_collectives: makes the collectives of this process end with an error, as far as that is possible; called when a
+    save in which ranks wait for each other was abandoned. Then `should_stop` is set, too.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    exchange: Callable[[], Exchange | None] | None = None
+    share: Callable[[str], str] | None = None
+    saves_alone: bool = False
+    end_collectives: Callable[[], None] | None = None

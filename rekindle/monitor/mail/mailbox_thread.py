@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.boxes import Box, document, mailbox_failed
 from rekindle.monitor.mail.requests import Requests, Verdict
 from rekindle.protocol.mailbox import (
     MAX_STACKS_CHARS,
@@ -85,18 +85,9 @@ class Mail:
         self.worker.wake()
 
     def answer(
-        self,
-        request: CheckpointRequest,
-        outcome: ReplyOutcome,
-        why: str,
-        *,
-        step: int | None = None,
-        manifest: str | None = None,
-        size_bytes: int | None = None,
-        took_s: float | None = None,
-        stacks: str | None = None,
+        self, request: CheckpointRequest, outcome: ReplyOutcome, why: str, *, step: int | None = None, **more: Any
     ) -> None:
-        """Answer once; a request that was answered already is left alone."""
+        """Answer once; a request that was answered already is left alone. more: further fields of the reply."""
         if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
             return
         self._replies.append(
@@ -108,10 +99,7 @@ class Mail:
                 why=why[:MAX_TEXT_CHARS],
                 replied_at=self._clock.now(),
                 step=step,
-                manifest=manifest,
-                bytes=size_bytes,
-                took_s=took_s,
-                stacks=stacks,
+                **more,
             )
         )
         self.worker.wake()
@@ -124,13 +112,8 @@ class Mail:
 
     def read_fence(self) -> None:
         """Learn from the fence. Raises: the box's own errors."""
-        raw = self._box.get(fence_key())
-        if raw is None:
-            return
-        try:
-            fence = Fence.from_json(raw)
-        except MailboxError as err:
-            self._trouble.once("bad_fence", "The mailbox's fence cannot be read (%s); it is ignored", err)
+        fence = document(self._box, fence_key(), Fence.from_json, "fence", self._trouble)
+        if fence is None:
             return
         was_superseded = self._requests.superseded_by is not None
         if self._requests.fenced(fence):

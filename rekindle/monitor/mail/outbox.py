@@ -12,6 +12,7 @@ from typing import Any
 
 from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
 from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.base.worker import Worker
 from rekindle.protocol.signals import MONITOR_SOURCE, EventType
 
@@ -24,6 +25,9 @@ MAX_CALL_BYTES = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB fo
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 HOLD_LOOK_S = 0.3  # while another process may hold the run
+# Ranks that speak of what all ranks see. Rank 0 may be the one that hangs, so it is not the only one; all of them would
+# be thousands of Signals for one fact. Every rank leaves its own report in the mailbox anyway.
+SPEAKERS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +39,7 @@ class _Waiting:
 
 
 class Outbox:
-    """Bounded queues, and the turns that empty them, each on its own thread. `push` and `sample` never wait."""
+    """Bounded queues, and the turns that empty them, each on its own thread. To push and to sample never waits."""
 
     def __init__(
         self,
@@ -66,13 +70,44 @@ class Outbox:
         )
         self.workers = [self._eventing] * (bus is not None or on_event is not None) + [self._metering] * sends_metrics
 
-    def push(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
-        """Queue one event. Raises: ValueError, TypeError for what is no JSON."""
+    def push(self, detail_type: EventType, *, at_step: int | None = None, **more: Any) -> None:
+        """Queue one event, in the common shape. Raises: ValueError, TypeError for what is no JSON."""
+        run, identity = self._run, self._run.identity
+        if identity.holding.lost_to is not None and detail_type is not EventType.FINISHED:
+            return  # of an earlier life: what it sees is no news of the run
+        detail = {
+            "v": 1,
+            "job_id": identity.job_id,
+            "attempt": identity.attempt,
+            "attempt_number": identity.attempt_number,
+            "life": identity.life,
+            "rank": identity.rank,
+            "world_size": identity.world_size,
+            "step": at_step if at_step is not None else run.state.step,
+            "at": run.clock.now().isoformat(),
+        } | more
         if self._on_event is not None:
             self._untold.append((detail_type.value, dict(detail)))
         if self._bus is not None:
             self._queue(detail_type, detail)
         self._eventing.wake()
+
+    def push_as_one_of_many(self, detail_type: EventType, **more: Any) -> None:
+        """Say what every rank sees at about the same time: only the first few ranks do."""
+        if self._run.identity.rank < SPEAKERS:
+            self.push(detail_type, **more)
+
+    def push_bad_stretch(self, stretch: BadStretch, *, is_judge: bool) -> None:
+        """Say that values of this rank stay not finite: the first few ranks do, and the one that judges the loss."""
+        push = self.push if is_judge else self.push_as_one_of_many
+        push(
+            EventType.NON_FINITE,
+            at_step=stretch.step,
+            loss_state=stretch.loss_state.value,
+            metric=stretch.metric,
+            own=stretch.own,
+            alone=stretch.alone,
+        )
 
     def _queue(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
         _json(detail)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection
 
 from rekindle.compat import StrEnum
-from rekindle.monitor.base.identity import Identity
+from rekindle.monitor.base.run import Identity
 from rekindle.protocol.mailbox import CheckpointRequest, Fence
 
 # "Cannot" leaves this much before the deadline: the service stops waiting then, and how long a request lay unread is

@@ -31,34 +31,19 @@ Over = Callable[[str | None, Told], None]
 
 
 class Negotiator(Protocol):
-    """What the training thread asks of the negotiating thread, which runs all of it but `abandon`."""
+    """What the training thread asks of the negotiating thread: see `Negotiation`."""
 
-    def meet(self, plan: Plan, step: int, objection: str) -> str:
-        """Wait until all ranks are at the plan's step. Returns GO where all save, else why they do not."""
-        ...
+    def meet(self, plan: Plan, step: int, objection: str) -> str: ...
 
-    def missed(self, plan: Plan, answer: str) -> None:
-        """The training thread timed out before this answer of `meet` or `withdraw` came, and ignores the plan."""
-        ...
+    def missed(self, plan: Plan, answer: str) -> None: ...
 
-    def withdraw(self, plan: Plan) -> str:
-        """Withdraw an undecided plan for all ranks. Returns GO where they had agreed on it already, else why not."""
-        ...
+    def withdraw(self, plan: Plan) -> str: ...
 
     def finish(
-        self,
-        save: str,
-        failure: str | None,
-        over: Over | None,
-        writers: Sequence[Thread] = (),
-        files: PartFiles | None = None,
-    ) -> str:
-        """Tell the other ranks that this rank's part of a save is over. See `Agreement.finished`."""
-        ...
+        self, save: str, failure: str | None, over: Over | None, writers: Sequence[Thread], files: PartFiles | None
+    ) -> str: ...
 
-    def abandon(self, plan: Plan, why: str) -> None:
-        """Give up a shared save, which ends the run. Called on the training thread."""
-        ...
+    def abandon(self, plan: Plan, why: str) -> None: ...
 
 
 class Agreement:

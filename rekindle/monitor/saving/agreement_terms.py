@@ -39,7 +39,7 @@ class Bounds:
     stuck_s: a rank that waits for others inside a save for so long, after one of them failed, gives the save up.
     gone_s: the same after the process of one of them ended: it will not come back.
     pulse_s: how often a rank in a save reports that it lives. lifeless_s: one that has not for so long has failed
-    in it; see `save_liveness`.
+    in it; see `joint_save`.
     must_join_s: a rank that has not joined so long after a wish takes no part. must_ack_s: the same for an answer to a
     plan, beyond two reads. must_finish_s: for the other ranks' parts of a save.
     unheard_s: a wish to stop that rank 0 does not answer for so long: rank 0 is gone, or takes no part.

@@ -19,10 +19,9 @@ from typing import Final
 from rekindle.checkpoints.found import Stamp
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.boxes import Box, document, mailbox_failed
 from rekindle.protocol.hashing import Interrupted, hash_file, verify_hashes
-from rekindle.protocol.mailbox import ITSELF, Hashes, Key, MailboxError, Manifest, hashes_key, manifest_key
+from rekindle.protocol.mailbox import ITSELF, Hashes, Key, Manifest, hashes_key, manifest_key
 
 READ_BYTES_S: Final = 100e6  # 40 GB in seven minutes; a tenth of what one NVMe disk reads
 MAX_WAITING: Final = 2  # checkpoints: where hashing is slower than saving, the older ones stay without
@@ -122,16 +121,10 @@ class Hasher:
 
     def _check(self, key: Key, path: str) -> None:
         named = (key.step or 0, key.name, key.life)
-        raw = self._box.get(manifest_key(*named))
-        try:
-            manifest = None if raw is None else Manifest.from_json(raw)
-            if manifest is None:
-                return
-            raw = self._box.get(hashes_key(*named))
-            hashes = None if raw is None else Hashes.from_json(raw)
-        except MailboxError as err:
-            self._trouble.once("bad_hashes", "The hashes of the checkpoint to resume from cannot be read: %s", err)
+        manifest = document(self._box, manifest_key(*named), Manifest.from_json, "manifest", self._trouble)
+        if manifest is None:
             return
+        hashes = document(self._box, hashes_key(*named), Hashes.from_json, "hashes", self._trouble)
         found = verify_hashes(manifest, hashes, path, before_chunk=self._before_chunk)
         self._trouble.count("files_checked", len(found.checked))
         if found.problems:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.mail.exchange import Exchange
+from rekindle.monitor.mail.exchange import Exchange, RollCall
 from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT
 from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Told, read_told
-from rekindle.monitor.saving.roll_call import RollCall
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls

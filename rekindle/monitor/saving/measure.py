@@ -10,21 +10,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from rekindle.checkpoints.counts import closest
 from rekindle.checkpoints.folders import declared_at
 from rekindle.checkpoints.found import Stamp
-from rekindle.checkpoints.names import STATE_ENDS, is_temporary
+from rekindle.checkpoints.names import STATE_ENDS
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.stacks import may_write
 from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.own_saves import OwnSaves
-from rekindle.monitor.saving.rank_files import Told
+from rekindle.monitor.saving.rank_files import Told, names_below
 from rekindle.monitor.saving.saved import SaveResult
-from rekindle.monitor.saving.writers import may_write
 from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
 
 # Empty by intent, and no part of the state: completion marks and lock files. Any other empty file is a damaged one.
@@ -96,22 +96,14 @@ def measure(
     raw = os.fspath(result.path)
     if raw.startswith("s3://"):
         place = Place.parse(raw, "path")
-        files = tuple(_objects(place, result.files, clients))
-        if not files:
-            raise SaveGone(f"{place.uri} holds no file")
-        files = tuple(_with_versions(place, files, clients))
-        return MeasuredSave(root=place.uri, files=files)
+        stamps = _of_the_save(_objects(place, clients), result.files, place)
+        return MeasuredSave(root=place.uri, files=tuple(_with_versions(place, stamps, clients)))
     place = Place.parse(raw if raw.startswith("file://") else str(Path(raw).absolute()), "path")
     root = Path(place.path)
-    before = _stamps(root, result.files, is_preempted)
-    if not before:
-        raise SaveGone(f"{place.uri} holds no file")
+    before = _of_the_save(_stamps(root, result.files, is_preempted), result.files, place)
     _settle(root, before, claim)
-    if _stamps(root, result.files, is_preempted) != before:
+    if _of_the_save(_stamps(root, result.files, is_preempted), result.files, place) != before:
         raise SaveUnsettled("its files are still being written")
-    for name, stamp in before.items():
-        if stamp.bytes == 0:
-            raise SaveUnsettled(f"{_name(root, name)} is empty")
     unseen = _unseen(before, result.files, claim)
     sizes = {name: stamp.bytes for name, stamp in before.items()} | unseen
     found = declared_at(root, sizes, elsewhere=frozenset(unseen))
@@ -214,55 +206,48 @@ def _name(root: Path, name: str) -> str:
 
 
 def _stamps(root: Path, names: Sequence[str] | None, is_preempted: Callable[[], bool]) -> dict[str, Stamp]:
-    """Raises: SaveIncomplete for a file that is missing, Preempted."""
+    """Raises: SaveUnsettled for a file that is missing, also behind a link; SaveIncomplete, Preempted."""
     if root.is_file():
         return {ITSELF: Stamp.of(root)}
     found: dict[str, Stamp] = {}
-    for name in _walk(root) if names is None else names:
+    for name in names_below(root) if names is None else map(check_path, names):
         if is_preempted():
             raise Preempted
         try:
-            stamp = Stamp.of(root / check_path(name))
+            found[name] = Stamp.of(root / name)
         except FileNotFoundError as err:
             raise SaveUnsettled(f"{name} is missing") from err
-        if names is None and stamp.bytes == 0 and name.endswith(MARKERS):
-            continue
-        found[name] = stamp
         if len(found) > MAX_FILES:
             raise SaveIncomplete(f"it has more than {MAX_FILES} files")
     return found
 
 
-def _walk(root: Path) -> Iterator[str]:
-    """Files below `root`; not those with temporary names, which are left by a save that was killed."""
-    for folder, _, names in os.walk(root):
-        for name in names:
-            if not is_temporary(name):
-                yield (Path(folder) / name).relative_to(root).as_posix()
+def _of_the_save(found: dict[str, Stamp], names: Sequence[str] | None, place: Place) -> dict[str, Stamp]:
+    """What is the save's of what is there. Raises: SaveUnsettled where one is missing or empty; SaveGone."""
+    if names is None or ITSELF in found:
+        found = {name: stamp for name, stamp in found.items() if stamp.bytes or not name.endswith(MARKERS)}
+    elif missing := {check_path(name) for name in names} - found.keys():
+        raise SaveUnsettled(f"{min(missing)} is missing")
+    else:
+        found = {name: found[name] for name in names}
+    if not found:
+        raise SaveGone(f"{place.uri} holds no file")
+    if empty := [name for name, stamp in found.items() if stamp.bytes == 0]:
+        raise SaveUnsettled(f"{_name(Path(place.path), min(empty))} is empty")
+    return found
 
 
-def _objects(place: Place, names: Sequence[str] | None, clients: Clients) -> Iterator[ManifestFile]:
-    wanted = None if names is None else {check_path(name) for name in names}
-    for key, size, etag, _ in clients.objects(place.bucket or "", place.path):
-        name = relative_path(place.path, key)
-        if name is None or name == "" or key.endswith("/") or (wanted is not None and name not in wanted):
-            continue
-        if wanted is None and size == 0 and name.endswith(MARKERS):
-            continue
-        if size == 0:
-            raise SaveUnsettled(f"{name} is empty")
-        if wanted is not None:
-            wanted.discard(name)
-        yield ManifestFile(path=name, bytes=size, etag=etag)
-    if wanted:
-        raise SaveUnsettled(f"{min(wanted)} is missing")
+def _objects(place: Place, clients: Clients) -> dict[str, Stamp]:
+    listed = [item for item in clients.objects(place.bucket or "", place.path) if not item.key.endswith("/")]
+    named = ((relative_path(place.path, item.key), item) for item in listed)
+    return {name: Stamp(item.bytes, etag=item.etag or None) for name, item in named if name}
 
 
-def _with_versions(place: Place, files: Sequence[ManifestFile], clients: Clients) -> Iterator[ManifestFile]:
-    """The same; asked for until one has none: a bucket keeps them of all its objects, or of none."""
-    has_versions = len(files) <= MAX_VERSIONS
-    for item in files:
-        key = place.path if item.path == ITSELF else place.join(item.path).path
+def _with_versions(place: Place, stamps: Mapping[str, Stamp], clients: Clients) -> Iterator[ManifestFile]:
+    """Asked for until one has none: a bucket keeps them of all its objects, or of none."""
+    has_versions = len(stamps) <= MAX_VERSIONS
+    for name, stamp in stamps.items():
+        key = place.path if name == ITSELF else place.join(name).path
         version = clients.version(place.bucket or "", key) if has_versions else None
         has_versions = version is not None
-        yield replace(item, version=version)
+        yield ManifestFile(path=name, bytes=stamp.bytes, etag=stamp.etag, version=version)

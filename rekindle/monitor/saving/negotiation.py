@@ -12,7 +12,7 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<plan>/step, /here/<rank>   at that call: the same step everywhere; which processes are there
     <session>/<plan>/start            "go" where all came, or why not; written once
     <session>/<plan>/in/<rank>        who began the save
-    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `save_liveness`)
+    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `joint_save`)
     <session>/<save>/done/<rank>, /failed     whose part is over, and the first failure; `<save>` is a plan's number too
     <session>/<save>/root, /files/<rank>      where it is, and what that rank sees of it (see `rank_files`)
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Final
 
 from rekindle.monitor.base.processes import own_process
 from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.stacks import may_write
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
@@ -48,7 +49,6 @@ from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
 from rekindle.monitor.saving.rank_files import OwnFiles, PartFiles
-from rekindle.monitor.saving.writers import may_write
 
 if TYPE_CHECKING:  # rank 0's
     from rekindle.monitor.saving.leading import Leader
@@ -385,7 +385,10 @@ class Negotiation:
     # ---- asked for by the training thread ----------------------------------------------------------------------
 
     def withdraw(self, plan: Plan) -> str:
-        """The plan's call has come, and this rank does not know whether all keep to it. Returns what holds."""
+        """The plan's call has come, and this rank does not know whether all keep to it: it is withdrawn for all ranks.
+
+        Returns `GO` where they had agreed on it already, else why not.
+        """
         exchange = self._opened_now()
         if exchange is None or not self._session:
             return "the ranks' exchange is not open"
@@ -426,6 +429,7 @@ class Negotiation:
         return decided
 
     def missed(self, plan: Plan, answer: str) -> None:
+        """The training thread timed out before this answer of `meet` or `withdraw` came, and ignores the plan."""
         if answer != GO:
             return
         if self._inside is not None and self._inside.plan is plan:
@@ -438,8 +442,8 @@ class Negotiation:
         save: str,
         failure: str | None,
         over: Over | None,
-        writers: Sequence[threading.Thread] = (),
-        files: PartFiles | None = None,
+        writers: Sequence[threading.Thread],
+        files: PartFiles | None,
     ) -> str:
         """This rank's part of a save is over, but for what `writers` still write.
 
@@ -462,7 +466,10 @@ class Negotiation:
         return GO
 
     def abandon(self, plan: Plan, why: str) -> None:
-        """Also where the exchange cannot carry it: this rank ends, and so do the others then, by its absence."""
+        """Give up a shared save, which ends the run; on the training thread.
+
+        Also where the exchange cannot carry it: this rank ends, and so do the others then, by its absence.
+        """
         self._abandon_why = (plan, why)
         self._abandoned(why)
 

@@ -1,7 +1,8 @@
-"""A sealed checkpoint whose files are objects in S3."""
+"""A sealed checkpoint where it lies: whether it is still what was sealed."""
 
 from __future__ import annotations
 
+from rekindle.checkpoints.folders import sealed_at
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.verdict import Evidence, Problem
@@ -9,7 +10,19 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
 
 
-def sealed_in_s3(manifest: Manifest, clients: Clients, since: int | None = None) -> tuple[Problem, ...]:
+def problems_of(
+    manifest: Manifest, path: str | None, clients: Clients, *, since: int | None = None, looks_inside: bool = False
+) -> tuple[Problem, ...]:
+    """What keeps it from being what was sealed: at `path`, or in S3. Raises: botocore's errors.
+
+    since, looks_inside: see `sealed_at`.
+    """
+    if path is None:
+        return _sealed_in_s3(manifest, clients, since)
+    return sealed_at(manifest, path, since=since, looks_inside=looks_inside)
+
+
+def _sealed_in_s3(manifest: Manifest, clients: Clients, since: int | None) -> tuple[Problem, ...]:
     """What keeps the objects at its root from being those that were sealed. Raises: botocore's errors.
 
     since: see `verdict.sealed_since`.

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,16 +70,18 @@ class _Look(threading.Thread):
             return
 
 
+def names_below(root: Path) -> Iterator[str]:
+    """Its files; not those with temporary names, which are left by a save that was killed."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if not is_temporary(name):
+                yield os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
+
+
 def _written(root: str, began: float) -> dict[str, tuple[int, int]]:
     """Raises: OSError; ValueError: no file can have such a path."""
-    if os.path.isfile(root):
-        paths = {ITSELF: root}
-    else:
-        places = ((folder, name) for folder, _, names in os.walk(root) for name in names if not is_temporary(name))
-        paths = {
-            os.path.relpath(path, root).replace(os.sep, "/"): path
-            for path in (os.path.join(folder, name) for folder, name in places)
-        }
+    names = [ITSELF] if os.path.isfile(root) else names_below(Path(root))
+    paths = {name: root if name == ITSELF else os.path.join(root, name) for name in names}
     from_ns = int(((file_time_of(began, Path(root)) or 0.0) - FINE_S) * 1e9)
     seen = ((name, Stamp.of(path)) for name, path in paths.items())
     written = [(name, stamp.bytes, stamp.mtime_ns or 0) for name, stamp in seen if (stamp.written_ns or 0) >= from_ns]

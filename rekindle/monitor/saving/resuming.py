@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from rekindle.checkpoints.counts import Counted, closest
-from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at, steps_at
+from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, steps_at
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import OF_ANOTHER, Fault, Problem, sealed_since, texts
 from rekindle.monitor.base.aws import Clients
@@ -29,7 +29,7 @@ from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.boxes import Box, document
 from rekindle.monitor.mail.holding import lives_in
 from rekindle.monitor.mail.slurm import Unplanned
-from rekindle.monitor.saving.objects import sealed_in_s3
+from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.saved import Upload, local_path
 from rekindle.protocol.mailbox import (
     Fence,
@@ -187,7 +187,7 @@ class _SearchPlace:
             if is_late or is_marked or is_forensic(manifest.request_id):
                 barred += [path] if path else []
                 continue
-            problems = texts(self._problems_of(manifest, path, since))
+            problems = texts(problems_of(manifest, path, self.clients, since=since, looks_inside=True))
             if not problems and not manifest.loss_unread:
                 return _Sealed(manifest, tuple(barred), tuple(own))
             barred += [path] if path else []
@@ -210,17 +210,11 @@ class _SearchPlace:
             if manifest is not None and manifest.key == key:
                 yield manifest
 
-    def _problems_of(self, manifest: Manifest, path: str | None, since: int | None = None) -> tuple[Problem, ...]:
-        """since: see `sealed_since`."""
-        if path is None:
-            return sealed_in_s3(manifest, self.clients, since)
-        return sealed_at(manifest, path, since=since, looks_inside=True)
-
     def problems(self, plan: ResumePlan, path: str) -> tuple[Problem, ...]:
         """What keeps the plan's checkpoint from being the one that is to be resumed from."""
         manifest = _manifest(plan, self.box)
         if manifest is not None:
-            return self._problems_of(manifest, path)
+            return problems_of(manifest, path, self.clients, looks_inside=True)
         return tuple(Problem(Fault.INCOMPLETE, text) for text in problems_at(path))
 
 

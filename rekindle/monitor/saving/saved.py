@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -56,7 +57,6 @@ class SaveJob:
     saved_at: datetime
     took_s: float | None  # None: not known
     requests: tuple[CheckpointRequest, ...] = ()
-    signalled: bool = False  # a signal asked for it, and no request
     poisoned: bool = False  # a value that is not finite had been seen when it was saved
     began: float | None = None  # by the monotonic clock, before which nothing of it was written; None: not known
     writers: Sequence[Thread] = ()  # born while the save function ran
@@ -73,7 +73,7 @@ class SaveJob:
         """What the manifest says about who asked: a signal has no id of its own, so its step gives it one."""
         if self.requests:
             return self.requests[0].request_id
-        return f"signal-{self.step}" if self.signalled else None
+        return f"signal-{self.step}" if self.kind is SaveKind.EMERGENCY else None  # else a request asked for it
 
 
 class NoCheckpoint(Exception):
@@ -114,3 +114,31 @@ def local_path(uri: str | None, upload: Upload | None) -> str | None:
     if upload is not None and (local := upload.to_local(uri)) is not None:
         return local
     return None if uri.startswith("s3://") else uri.removeprefix("file://")
+
+
+class SampleCounter(Protocol):
+    """A sampler that all ranks use alike."""
+
+    @property
+    def used_by_step(self) -> int:
+        """Samples, by all ranks."""
+        ...
+
+    def used(self, step: int) -> int | None:
+        """The samples that were used up to a step; None where that is not known."""
+        ...
+
+
+_newest: weakref.ref[SampleCounter] | None = None
+
+
+def watch_samples(counter: SampleCounter) -> None:
+    """Manifests of this process say from now on what this one counts."""
+    global _newest
+    _newest = weakref.ref(counter)
+
+
+def samples_at(step: int) -> tuple[int | None, int | None]:
+    """(samples that were used up to the step, samples per step); None where they are not known. For any thread."""
+    counter = None if _newest is None else _newest()
+    return (None, None) if counter is None else (counter.used(step), counter.used_by_step)

@@ -11,14 +11,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rekindle.checkpoints.folders import sealed_at
 from rekindle.checkpoints.marks import is_forensic
 from rekindle.checkpoints.verdict import texts
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.worker import Worker
-from rekindle.monitor.mail.boxes import Box
-from rekindle.monitor.mail.failures import mailbox_failed
+from rekindle.monitor.mail.boxes import Box, mailbox_failed
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.hasher import Hasher
@@ -31,7 +29,7 @@ from rekindle.monitor.saving.measure import (
     SaveUnsettled,
     measure,
 )
-from rekindle.monitor.saving.objects import sealed_in_s3
+from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import (
@@ -282,8 +280,7 @@ class Sealer:
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:
         """What is wrong with a manifest's files, apart from being poisoned. Raises: errors of the transport."""
         manifest = replace(manifest, poisoned=False)
-        path = local_path(manifest.root, self._upload)
-        return texts(sealed_in_s3(manifest, self._clients) if path is None else sealed_at(manifest, path))
+        return texts(problems_of(manifest, local_path(manifest.root, self._upload), self._clients))
 
     # ---- afterwards --------------------------------------------------------------------------------------------
 
@@ -315,7 +312,7 @@ class Sealer:
                 why if is_usable else f"{why}; {POISONED}",
                 step=job.step,
                 manifest=current.key,
-                size_bytes=current.total_bytes,
+                bytes=current.total_bytes,
                 took_s=job.took_s,
             )
         self._done(save)

@@ -108,22 +108,17 @@ class Signals:
         kill. From another thread than the main one what can be put back is what the kernel knows.
         """
         self._is_over = True
-        if not is_main_thread():
-            for number, before in self._previous.items():
-                if number == signal.SIGTERM and self.can_give_back(number) and self.is_ours(number):
-                    before.put_back()
+        if is_main_thread():
+            self._put_back()
             return
-        self._put_back()
+        for number, before in self._previous.items():
+            if self.is_ours(number):
+                before.put_back()
 
     def forked(self) -> None:
         """In a forked child: as `restore`. A data loader's worker ignores what asks its trainer for a save."""
-        self._is_over = True
         self._ignored_after = self.numbers - {signal.SIGTERM}
-        try:
-            self._put_back()
-        except ValueError:  # not the main thread: there is no such child, but no certainty either
-            for before in self._previous.values():
-                before.put_back()
+        self.restore()
 
     def _put_back(self) -> None:
         for number, before in list(self._previous.items()):

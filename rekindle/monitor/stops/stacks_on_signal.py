@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from rekindle.monitor.base.processes import read_process
+from rekindle.monitor.base.processes import Process, read_processes
 from rekindle.monitor.base.trouble import Trouble, logger
 from rekindle.monitor.stops.dispositions import has_c_handler
 from rekindle.monitor.stops.wakeup import Wakeup
@@ -25,6 +25,14 @@ NUMBER: Final = signal.SIGUSR2
 LOOK_AGAIN_S: Final = 60.0  # the processes of a step seldom change, and a node has thousands
 _OURS_ALL: Final = "slurmstepd"  # the parent of everything in a step
 _UNASKED: Final = ("batch", "extern")
+
+
+def is_free() -> bool:
+    """Whether the signal has no handler of the script's."""
+    if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN) or has_c_handler(NUMBER):
+        logger.info("SIGUSR2 has a handler of the script's own: stacks cannot be asked for by it")
+        return False
+    return True
 
 
 class StacksOnSignal:
@@ -38,13 +46,6 @@ class StacksOnSignal:
         self._safe_until = 0.0
         self._was_safe = False
         self._why = ""
-
-    def is_free(self) -> bool:
-        """Whether the signal has no handler of the script's."""
-        if signal.getsignal(NUMBER) not in (signal.SIG_DFL, signal.SIG_IGN) or has_c_handler(NUMBER):
-            logger.info("SIGUSR2 has a handler of the script's own: stacks cannot be asked for by it")
-            return False
-        return True
 
     def begin(self) -> bool:
         """Whether the signal is ours now. A wakeup descriptor of the script's stays as it is."""
@@ -99,25 +100,27 @@ def what_it_would_kill(pid: int, number: int, proc: Path = Path("/proc")) -> str
     Empty where there is none. Where the step's processes are unknown, the reason for that: not knowing is not safe.
     Source: proc(5), status (SigBlk, SigIgn, SigCgt) and stat; scancel manual: all processes of all steps.
     """
-    parents, names = _processes(proc)
+    there: dict[int, Process] = {}
+    with suppress(OSError):
+        there = read_processes(proc)
     top = pid
-    while names.get(top) != _OURS_ALL:
-        if top not in parents or top == parents[top]:
+    while top not in there or there[top].name != _OURS_ALL:
+        if top not in there or top == there[top].parent:
             return "the step that this process is in is not known"
-        top = parents[top]
+        top = there[top].parent
     children: dict[int, list[int]] = {}
-    for child, parent in parents.items():
-        children.setdefault(parent, []).append(child)
-    waiting = [child for step in (top, *_other_steps(proc, names, top)) for child in children.get(step, ())]
+    for child, process in there.items():
+        children.setdefault(process.parent, []).append(child)
+    waiting = [child for step in (top, *_other_steps(proc, there, top)) for child in children.get(step, ())]
     while waiting:
-        process = waiting.pop()
-        waiting += children.get(process, ())
-        if not _survives(proc / str(process) / "status", number):
-            return f"process {process} ({names.get(process, '?')}) would be killed by it"
+        one = waiting.pop()
+        waiting += children.get(one, ())
+        if not _survives(proc / str(one) / "status", number):
+            return f"process {one} ({there[one].name}) would be killed by it"
     return ""
 
 
-def _other_steps(proc: Path, names: Mapping[int, str], own: int) -> list[int]:
+def _other_steps(proc: Path, there: Mapping[int, Process], own: int) -> list[int]:
     """Those that serve further steps of the same job; the batch script's hears no signal that is sent to the steps.
 
     slurmstepd names itself `slurmstepd: [JOB.STEP]`. Source: slurm, src/slurmd/slurmstepd/slurmstepd.c.
@@ -125,7 +128,7 @@ def _other_steps(proc: Path, names: Mapping[int, str], own: int) -> list[int]:
     job = _title(proc, own).partition(".")[0]
     if not job.startswith("["):
         return []
-    served = {pid: _title(proc, pid) for pid, name in names.items() if name == _OURS_ALL and pid != own}
+    served = {pid: _title(proc, pid) for pid, one in there.items() if one.name == _OURS_ALL and pid != own}
     return [
         pid
         for pid, title in served.items()
@@ -139,21 +142,6 @@ def _title(proc: Path, pid: int) -> str:
     except OSError:
         return ""
     return raw.rstrip(b"\0").decode(errors="replace").partition(": ")[2].strip()
-
-
-def _processes(proc: Path) -> tuple[dict[int, int], dict[int, str]]:
-    """Every process's parent and name."""
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    try:
-        there = [int(name) for name in os.listdir(proc) if name.isdigit()]
-    except OSError:
-        return parents, names
-    for pid in there:
-        with suppress(OSError, ValueError):  # hidden from us
-            if (found := read_process(pid, proc)) is not None:
-                parents[pid], names[pid] = found.parent, found.name
-    return parents, names
 
 
 def _survives(status: Path, number: int) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # where signals are taken; on Slurm
     from rekindle.monitor.liveness.peers import LocalWorkers
     from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal
 
+WISHES: Final = (signal.SIGUSR1,)  # Slurm's, for a save: `scancel --signal`, `sbatch --signal`
 WORD: Final = "USR2"  # which signal asks for stacks, in the heartbeat and in the order
 
 
@@ -74,7 +75,11 @@ class Stopping:
             if signals or wishes:
                 self._trouble.once("signals", "Signals are left alone: this is not the main thread")
             return
-        asked = self._asker() if may_be_asked else None
+        asked: StacksOnSignal | None = None
+        if may_be_asked:
+            from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal, is_free
+
+            asked = StacksOnSignal(self._write_stacks, self._wakeup, self._trouble) if is_free() else None
         hears = (asked is not None or signal.SIGTERM in signals) and self._wakeup.begin(self._termination.turn)
         if hears:
             from rekindle.monitor.liveness.peers import LocalWorkers
@@ -86,13 +91,6 @@ class Stopping:
         self.signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
         if hears and asked is not None and asked.begin():
             self._asked = asked
-
-    def _asker(self) -> StacksOnSignal | None:
-        """None where the script has a handler of its own for that signal."""
-        from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal
-
-        asked = StacksOnSignal(self._write_stacks, self._wakeup, self._trouble)
-        return asked if asked.is_free() else None
 
     def can_be_asked(self) -> bool:
         """Whether a signal for this rank's stacks would be heard, and would kill nothing on this node."""

@@ -9,13 +9,13 @@ begins only then. SageMaker developer guide, StopTrainingJob: 120 s.
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.monitor.base.clock import Clock
+from rekindle.monitor.base.run import Clock
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.base.worker import Aside
 from rekindle.monitor.stops.signals import Signals
 from rekindle.protocol.mailbox import RunPhase
 
@@ -149,15 +149,6 @@ class Termination:
         )
         if why is None:
             return LOOK_S
-        _log_in_time("Rekindle gives SIGTERM its effect back: %s", why)
+        # Not here: the stuck main thread may hold the lock of a log handler.
+        Aside("log").run(lambda: logger.warning("Rekindle gives SIGTERM its effect back: %s", why), LOG_WAIT_S)
         return LOOK_S if not self._signals.give_back(signal.SIGTERM) else None
-
-
-def _log_in_time(message: str, *args: object) -> None:
-    """Log, but do not wait for a log handler whose lock the stuck main thread may hold."""
-    try:
-        thread = threading.Thread(target=logger.warning, args=(message, *args), daemon=True)
-        thread.start()
-    except RuntimeError:
-        return
-    thread.join(LOG_WAIT_S)

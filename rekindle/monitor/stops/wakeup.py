@@ -16,6 +16,7 @@ from typing import Final
 
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
+from rekindle.monitor.base.worker import note_on_top
 
 _FROM_PYTHON: Final = 0x80  # marks a byte written by our handler in Python; signals' numbers are below
 
@@ -113,16 +114,10 @@ class Wakeup:
                             call(bool(byte & _FROM_PYTHON))
                 wait_s = self._turn()
             except BaseException as err:  # one error must not make the process deaf
-                self._note(err)
+                note_on_top(self._trouble, "signals", err)
                 wait_s = 1.0
         self._reads = None
         os.close(reads)
-
-    def _note(self, err: BaseException) -> None:
-        try:
-            self._trouble.inner("signals", err)
-        except BaseException:  # a log handler that raises SystemExit
-            return
 
 
 def is_main_thread() -> bool:

@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 
 from rekindle.detectors.points import Health
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.base.state import ACT_AFTER, LASTING, BadSteps, BadStretch, RunState
 from rekindle.monitor.base.values import Unreadable, _OwnCopies, capture, is_pending, is_ready, read
-from rekindle.monitor.loss.judge import LossNews
-from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, RemoteLoss
+from rekindle.monitor.loss.judging_rank import MIN_CALLS, JudgingRank, LossNews, RemoteLoss
 from rekindle.monitor.loss.scaler import CALM_STEPS, SKIPS_IN_A_ROW, ScaleWatch
 from rekindle.monitor.mail.exchange import BoxExchange
 from rekindle.protocol.mailbox import LossState, ReplyOutcome

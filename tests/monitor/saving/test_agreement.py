@@ -11,6 +11,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import boto3
@@ -19,6 +20,7 @@ from moto import mock_aws
 
 import rekindle.monitor as rekindle
 from rekindle.monitor.base.aws import Clients
+from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.boxes import DirectoryBox, open_box
 from rekindle.monitor.mail.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
@@ -68,8 +70,9 @@ def test_s3_keeps_the_contract(bucket: str) -> None:
     box = open_box(bucket, Clients())
     # S3 makes one conditional write of several win; moto looks and writes in two steps, which threads come between.
     check_contract(lambda: BoxExchange(box, attempt="run-1", world_size=2), races=False)
-    assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3) is not None
-    assert exchange_of(box, attempt="run-1", world_size=MAX_RANKS_ON_S3 + 1) is None, "a look is a paid request"
+    of = partial(Identity, job_id="job", attempt="run-1", attempt_number=1, rank=0)
+    assert exchange_of(box, of(world_size=MAX_RANKS_ON_S3)) is not None
+    assert exchange_of(box, of(world_size=MAX_RANKS_ON_S3 + 1)) is None, "a look is a paid request"
 
 
 def test_a_notice_is_read_as_it_was_written_and_nothing_else_is() -> None:

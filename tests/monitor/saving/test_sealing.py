@@ -17,9 +17,7 @@ from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.marks import PROBLEM
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.clock import SystemClock
-from rekindle.monitor.base.identity import Identity
-from rekindle.monitor.base.run import Run
+from rekindle.monitor.base.run import Identity, Run, SystemClock
 from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.measure import Preempted, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveResult
