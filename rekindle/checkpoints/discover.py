@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from rekindle.checkpoints.beside import parts_beside
 from rekindle.checkpoints.containers import contents, problem_of
 from rekindle.checkpoints.formats import contents_of, damage, format_of, judge, marked_format, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
@@ -28,6 +29,7 @@ from rekindle.checkpoints.names import (
     read_name,
 )
 from rekindle.checkpoints.poison import nan_in
+from rekindle.checkpoints.shapes import is_part
 from rekindle.checkpoints.steps import inner_steps
 
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint
@@ -160,9 +162,13 @@ def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], 
     if own is not None:
         found.append(own)
         return
+    beside = parts_beside(tree.files)
     for file, size in tree.files.items():
         one = _file(prefix + file, size, source)
-        if one is not None:
+        if one is not None and file in beside:
+            parts = source.folder("", prefix, {part: tree.files[part] for part in beside[file]})
+            found.append(_with_parts(one, prefix, parts))
+        elif one is not None:
             found.append(one)
     if depth < MAX_DEPTH:
         for inner, below in tree.folders.items():
@@ -270,6 +276,23 @@ def _file(path: str, size: int, source: _Source) -> Found | None:
     if not is_one_file(name):
         return None
     return _judged_file(path, name, source.folder(name, path[: len(path) - len(name)], {name: size}))
+
+
+def _with_parts(found: Found, prefix: str, parts: Folder) -> Found:
+    """The same with the parts of it that lie beside it."""
+    try:
+        problems = [problem.text for part in parts.files if (problem := problem_of(parts, part)) is not None]
+        nan = nan_in(parts)
+    except Exception as err:
+        problems, nan = [_defect(err)], None
+    nan = found.nan if nan is None else nan
+    return replace(
+        found,
+        files={**found.files, **{prefix + part: size for part, size in parts.files.items()}},
+        problems=limited([*found.problems, *problems, *([nan] if nan is not None else [])]),
+        nan=nan,
+        has_optimizer=found.has_optimizer or any(map(is_part, parts.files)) or None,
+    )
 
 
 def _judged_file(path: str, name: str, folder: Folder) -> Found:

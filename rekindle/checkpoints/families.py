@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from rekindle.checkpoints.beside import shape_beside
 from rekindle.checkpoints.counts import Counted, closest
 from rekindle.checkpoints.found import Format, Found, limited
 from rekindle.checkpoints.names import plain
@@ -25,7 +26,8 @@ _NUMBER: Final = r"(?:\d{1,3}(?:[_,]\d{3})+(?!\d)|\d+(?:\.\d{1,3}(?=[km]))?(?:[k
 _COUNT: Final = re.compile(
     rf"(?<![a-z])((?:global[_-]?step|steps?|iter(?:ation)?s?|ep(?:och)?|(?<=-)ba)(?=[=_-]?\d)"
     rf"|(?:checkpoint|chkpt|ckpt|snapshot|state)(?=[=_-]?{_NUMBER}(?![\da-z]))"
-    rf"|(?:model|weights|params)(?=[=_-]?\d+(?![\da-z])))[=_-]?{_NUMBER}(?:_\d+(?=\.\w+$|$))?",
+    rf"|(?:model|weights|params)(?=[=_-]?\d+(?![\da-z])))[=_-]?{_NUMBER}"
+    r"(?:_\d+(?=(?:[_-](?:rank|shard)[=_-]?0+)?(?:\.\w+$|$)))?",
     re.IGNORECASE,
 )
 # Of a folder above: `step-100/checkpoint.pt`. Not `model-7b`, which is the name of a run.
@@ -144,9 +146,9 @@ def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tup
     """The same; those that lack a part of the state which others of their family have, have that as a problem."""
     shapes: dict[Family, dict[str, Shape]] = {}
     for item in found:
-        if item.is_complete and item.root not in item.files:  # a folder
-            start = len(item.root) + 1 if item.root else 0
-            shapes.setdefault(joined[item.root], {})[item.root] = shape_of(path[start:] for path in item.files)
+        shape = _shape_of(item) if item.is_complete else None
+        if shape is not None:
+            shapes.setdefault(joined[item.root], {})[item.root] = shape
     siblings = {family: Siblings(by_root) for family, by_root in shapes.items()}
     after = []
     for item in found:
@@ -155,6 +157,13 @@ def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tup
         missing = [] if shape is None else siblings[family].missing(item.root, shape)
         after.append(replace(item, problems=limited(missing)) if missing else item)
     return tuple(after)
+
+
+def _shape_of(item: Found) -> Shape | None:
+    if item.root in item.files:
+        return shape_beside(item.root, item.files)
+    start = len(item.root) + 1 if item.root else 0
+    return shape_of(path[start:] for path in item.files)
 
 
 def _of_its_step(found: Sequence[Found], joined: Mapping[str, Family], weighed: Collection[str]) -> tuple[Found, ...]:

@@ -36,7 +36,7 @@ _UNITS: Final = {"k": 1000, "m": 1_000_000}
 _NO_NUMBER: Final = re.compile(
     r"(?:[a-z]{1,20}[_-]){0,3}(?:last|latest|checkpoint|ckpt|snapshot)(?:[_-]best)?(?:-v\d+)?", re.IGNORECASE
 )
-_RANK_ZERO: Final = re.compile(r"[_-]rank[=_-]?0+$")  # Composer's only file, where it does not shard
+_RANK_ZERO: Final = re.compile(r"[_-](?:rank|shard)[=_-]?0+$")  # Composer's only file, where it does not shard
 # One of many, never a checkpoint by itself.
 _PART: Final = re.compile(r"-\d+-of-\d+|(?:^|[^a-z])(?:rank|shard|part|chunk|fold)[=_-]?\d", re.IGNORECASE)
 _TEMPORARY: Final = re.compile(
@@ -103,7 +103,7 @@ def _number_of(match: re.Match[str]) -> tuple[int, int]:
 
 def read_name(name: str) -> Name:
     """Whatever the name says."""
-    stem = re.sub(r"(?<=[\da-z])\.[a-z][\w.]*\Z", "", name)
+    stem = _RANK_ZERO.sub("", re.sub(r"(?<=[\da-z])\.[a-z][\w.]*\Z", "", name))
     epoch = _last(_EPOCH, name)
     read = Name(epoch=None if epoch is None else min(int(epoch[1]), MAX_STEP), is_temporary=is_temporary(name))
     if (found := _last(_STEP, name)) is not None:

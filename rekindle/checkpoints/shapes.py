@@ -52,6 +52,11 @@ def shape_of(paths: Iterable[str]) -> Shape:
     return found
 
 
+def is_part(path: str) -> bool:
+    """A part of a training state, by its name."""
+    return _PART.search(path) is not None
+
+
 def _of_one(path: str) -> str:
     """What a rank's file is called in a run of one process: the Trainer's `rng_state_0.pth` is `rng_state.pth`."""
     return _OF_EACH.sub(r"\1", path)

@@ -249,6 +249,13 @@ def a_folder_of_ones_own_lacks_a_rank(run: Side) -> None:
         run.put(f"global_step_{step}", {**files, "data.pt": state(step)})
 
 
+def a_part_beside_it_is_missing(run: Side) -> None:
+    for step in (500, 1000):
+        for name in (f"model_{step:06d}.pt", *(f"optim_{step:06d}_rank{rank}.pt" for rank in (0, 1))):
+            run.put(f"d20/{name}", state(step))
+    run.lose("d20/optim_001000_rank1.pt")
+
+
 def all_is_copied(run: Any) -> None:
     for step in (20, 40):
         run.save(step, f"step-{step}.pt", state(step, step))
@@ -284,6 +291,7 @@ STORIES: dict[Story, set[int]] = {
     the_scheduler_was_lost: {10},
     wrong_step_inside: {10, 20},
     a_folder_of_ones_own_lacks_a_rank: {100, 200},
+    a_part_beside_it_is_missing: {500},
     all_is_copied: {20, 40},
 }
 IN_S3: dict[Story, set[int]] = {archived: {20}, archived_without_a_manifest: {20}}

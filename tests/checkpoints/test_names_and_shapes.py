@@ -319,3 +319,25 @@ def test_what_is_no_tensor_in_a_megatron_core_checkpoint_is_missed() -> None:
     files = dcp("iter_0000500") | config
     assert [item.problems for item in judged(files)] == [("common.pt is missing",)]
     assert usable(files | {"iter_0000500/common.pt": full(1)}) == [(500, "iter_0000500")]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ep0-ba{n}-rank0.pt", "ep0-ba{n}-rank1.pt"),
+        ("checkpoint_1_{n}-shard0.pt", "checkpoint_1_{n}-shard1.pt"),
+        ("d20/model_{n:06d}.pt", "d20/optim_{n:06d}_rank0.pt", "d20/optim_{n:06d}_rank1.pt"),
+        ("model{n:06d}.pt", "optim{n:06d}.pt"),
+    ],
+    ids=["Composer", "fairseq", "nanochat", "guided diffusion"],
+)
+def test_parts_beside_a_checkpoint_of_one_file_are_parts_of_it(names: tuple[str, ...]) -> None:
+    files = {name.format(n=n): full(1, global_step=n) for name in names for n in (500, 1000, 1500)}
+    assert [step for step, _ in usable(files)] == [1500, 1000, 500]
+    assert {path for item in judged(files) for path in item.files} == set(files), "none of them is unknown"
+    for name in names[1:]:
+        lost, cut = name.format(n=1500), files[name.format(n=1500)][:-9]
+        assert [step for step, _ in usable({path: files[path] for path in files if path != lost})] == [1000, 500]
+        assert [step for step, _ in usable(files | {lost: cut})] == [1000, 500]
+    last = {f"{names[0].rpartition('/')[0]}/checkpoint_last.pt".lstrip("/"): full(1, global_step=1600)}
+    assert not any(item.problems and "missing" in item.problems[0] for item in judged(files | last)), "has no number"

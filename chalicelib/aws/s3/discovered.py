@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from chalicelib.domain.model.errors import NotAuthorized
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.checkpoint_choice import attributed, wanted_of
+from rekindle.checkpoints.beside import parts_beside
 from rekindle.checkpoints.discover import discover, latest_problem
 from rekindle.checkpoints.families import of_one_run, side_state_words
 from rekindle.checkpoints.formats import format_of
@@ -45,11 +46,11 @@ MAX_LATEST_BYTES: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
-    """What may be a checkpoint, going by its name. `listed` is the file; None for a folder."""
+    """What may be a checkpoint, going by its name. `listed`: the file, and its parts beside it; none for a folder."""
 
     place: Place
     number: int
-    listed: Listed | None = None
+    listed: tuple[Listed, ...] = ()
 
 
 class S3Discovery:
@@ -125,11 +126,7 @@ class S3Discovery:
                 continue
             numbered = dict.fromkeys(name for name in names if is_numbered(plain(name)))
             found += [_Candidate(place=folder.join(name), number=_number(name)) for name in numbered]
-            found += [
-                _Candidate(place=Place(bucket=folder.bucket, path=item.key), number=_number(_name(item)), listed=item)
-                for item in objects
-                if is_one_file(_name(item))
-            ]
+            found += _files_of(folder, objects)
             stale += self._stale(folder, objects, names)
             if depth < MAX_DEPTH:
                 inner = [name for name in names if name not in numbered and name not in PASSED_OVER and name[:1] != "."]
@@ -183,8 +180,8 @@ class S3Discovery:
 
     def _files(self, candidate: _Candidate) -> dict[str, Listed]:
         """By key."""
-        if candidate.listed is not None:
-            return {candidate.listed.key: candidate.listed}
+        if candidate.listed:
+            return {item.key: item for item in candidate.listed}
         return {item.key: item for item in islice(self._objects.below(candidate.place, folder=True), MAX_FILES)}
 
     def _reader(self, place: Place, base: str) -> Read:
@@ -211,6 +208,18 @@ def _view(found: Found, root: Place, times: Sequence[datetime], attempts: Sequen
         problems=found.problems,
         fenced=fenced,
     )
+
+
+def _files_of(folder: Place, objects: Sequence[Listed]) -> Iterator[_Candidate]:
+    """Those of one file each."""
+    by_name = {_name(item): item for item in objects}
+    beside = parts_beside(by_name)
+    for name, item in by_name.items():
+        if is_one_file(name):
+            parts = (by_name[part] for part in beside.get(name, ()))
+            yield _Candidate(
+                place=Place(bucket=folder.bucket, path=item.key), number=_number(name), listed=(item, *parts)
+            )
 
 
 def _own(folder: Place, objects: Sequence[Listed], names: Sequence[str]) -> _Candidate | None:
