@@ -727,6 +727,25 @@ def test_a_threads_last_words_are_tried_again_when_they_fail() -> None:
     assert left == [0]
 
 
+def test_a_thread_that_does_not_end_in_time_takes_no_further_turn() -> None:
+    began, go_on, turns = threading.Event(), threading.Event(), [0]
+
+    def turn() -> float:
+        turns[0] += 1
+        began.set()
+        go_on.wait(PATIENCE_S)
+        return 0.0
+
+    worker = Worker("test", turn, Trouble(), is_done=lambda: False)
+    worker.start()
+    assert began.wait(PATIENCE_S)
+    worker.end(time.monotonic())
+    go_on.set()
+    worker._thread.join(PATIENCE_S)
+    assert not worker._thread.is_alive()
+    assert turns == [1]
+
+
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=3), st.just(object())
 )

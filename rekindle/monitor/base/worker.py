@@ -101,6 +101,7 @@ class Worker:
         self._name = name
         self._bell = WakeSignal()
         self.is_stopping = False
+        self._is_given_up = False
         self._thread = threading.Thread(target=self._run, name=f"{OWN_PREFIX}{name}", daemon=True)
 
     def start(self) -> None:
@@ -116,14 +117,19 @@ class Worker:
         self._bell.ring()
 
     def end(self, until: float) -> None:
-        """Stop, and wait for the last turn until `until` on the process's monotonic clock."""
+        """Stop, and wait for the last turn until `until` on the process's monotonic clock. No other begins after that:
+        a thread that comes back from C++ code while the interpreter ends aborts the process.
+
+        Source: pytorch issue 38228.
+        """
         self.stop()
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, until - time.monotonic()))
+        self._is_given_up = True
 
     def _run(self) -> None:
         last_turns = 0
-        while True:
+        while not self._is_given_up:
             is_last = self.is_stopping
             is_done = False
             try:
