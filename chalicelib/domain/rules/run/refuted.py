@@ -37,8 +37,9 @@ from chalicelib.domain.run.liveness import (
 )
 from rekindle.protocol.signals import FaultClass
 
-# A heartbeat so old does not show that a run moves now; a newer one is waited for that long.
-HEARTBEAT_OLD_AFTER: Final = timedelta(minutes=5)
+# A heartbeat so old, two missing and others on their way for long, does not show that a run moves now; a newer one is
+# waited for that long.
+HEARTBEAT_OLD_AFTER: Final = LATE + TWO_HEARTBEATS
 NEWER_HEARTBEAT_WITHIN: Final = timedelta(minutes=30)
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 
