@@ -450,6 +450,7 @@ class SlurmModel:
             exclude=order.exclude,
             environment=dict(order.environment),
             is_requeueable=template.is_requeueable,
+            has_auto_resume=template.has_auto_resume,  # it stands in the script
         )
         if old is not None:
             self.wait_for(job, in_place_of=old.slurm_job)
