@@ -269,7 +269,8 @@ def test_whether_a_rank_is_alone_is_said_where_the_script_knows(cloud: Cloud) ->
     said = [event["detail"] for event in cloud.events()]
     assert {detail["rank"]: detail["alone"] for detail in said} == {1: True, 2: False, 3: None}
     assert {(detail["step"], detail["metric"], detail["own"]) for detail in said} == {(5, "grad", True)}
-    assert len(said) == 3, "the same story is told once"
+    # An entry whose answer was lost is sent again as it is (PutEvents); one that is told anew has a time of its own.
+    assert len({json.dumps(detail) for detail in said}) == 3, "the same story is told once"
 
 
 def test_a_spike_and_its_end_are_told_with_onset_and_evidence_and_stand_in_the_heartbeat(cloud: Cloud) -> None:
