@@ -67,7 +67,7 @@ demo: $(VENV)/.ready  ## recover four real faults on the embedded cloud (ARGS='-
 	$(BIN)/python -m localcloud.demo $(ARGS)
 
 test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores (PART=service, monitor, agent, cli or testkit: one part of them)
-	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(PYTEST_WORKERS) --dist worksteal $(PLAYED) $(ARGS)
+	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(WAITING_WORKERS) --dist worksteal $(PLAYED) $(ARGS)
 
 test-long: $(VENV)/.ready  ## those that take longer: whole recoveries disturbed everywhere, exhaustive tables, real processes; properties with all their examples
 	$(PYTEST) -m "long or hypothesis" -n $(WAITING_WORKERS) --dist worksteal $(PLAYED) $(ARGS)

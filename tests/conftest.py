@@ -9,8 +9,9 @@ cloud called what its own policy denies, even where the code takes that well.
 from __future__ import annotations
 
 import gc
+import logging
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -43,6 +44,16 @@ pytest_plugins = ["pytester", "tests.left_threads"]
 MARK = "may_print_secrets"  # for the tests of this search itself
 MAY_BE_DENIED = "may_be_denied"  # for the tests of the functions' roles
 MAY_BE_TOO_LARGE = "may_be_too_large"  # for the tests of AWS's limits
+
+
+@pytest.fixture(autouse=True)
+def _level_of_the_monitors_logger() -> Iterator[None]:
+    """Its parent, `rekindle`, is the service's logger, whose level an embedded cloud sets for the whole process."""
+    logger = logging.getLogger("rekindle.monitor")
+    before = logger.level
+    logger.setLevel(logging.WARNING)
+    yield
+    logger.setLevel(before)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -87,13 +87,15 @@ def test_a_notice_is_read_as_it_was_written_and_nothing_else_is() -> None:
 
 
 def played(seeds: range, make: Callable[[int], Story]) -> tuple[list[Story], list[str]]:
-    logging.getLogger("rekindle.monitor").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("rekindle.monitor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         stories = [make(seed) for seed in seeds]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             found = list(pool.map(lambda story: story.play(), stories))
     finally:
-        logging.getLogger("rekindle.monitor").setLevel(logging.NOTSET)
+        logger.setLevel(before)
     return stories, [what for wrong in found for what in wrong]
 
 
