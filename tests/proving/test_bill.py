@@ -9,7 +9,7 @@ from simulation.judging.bill import ROWS, Bill, beyond_bounds
 from simulation.judging.excuses import EXCUSES
 from simulation.play import play
 from simulation.stages.world import World
-from simulation.stories.story import Trouble
+from simulation.stories.story import PersonAction, SourceFault, Trouble
 from tests.proving import broken
 from tests.proving.test_judge import CRASH, HANG, story
 
@@ -35,6 +35,14 @@ def test_an_attempt_that_could_have_saved_before_it_was_stopped_is_on_the_bill()
     assert sum(play(leaves).bill.unsaved_h.values()) == 0
     assert sum(play(leaves, broken=broken.a_run_is_stopped_for_a_notice).bill.unsaved_h.values()) > 0
     assert sum(play(story(HANG)).bill.unsaved_h.values()) == 0, "one that stands still cannot save"
+
+
+def test_a_second_attempt_is_not_on_the_bill_while_sagemaker_refuses_to_say_whose_it_is() -> None:
+    retried = PersonAction(what="retry", when="start", delay_s=1200.0)
+    away = SourceFault(kind="sagemaker_away", from_s=462.0, to_s=4062.0)
+    seen, hidden = story(actions=(retried,)), story(actions=(retried,), source_faults=(away,))
+    assert play(hidden).bill.trained_h > 2 * play(seen).bill.trained_h, "two train at once for an hour"
+    assert not play(hidden).bill.doubled_unsaid_h
 
 
 def test_bounds_say_something_only_of_enough_incidents() -> None:
