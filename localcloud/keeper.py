@@ -101,12 +101,13 @@ class _Keeper:
         if "start" in order:
             number = len(self._started)
             try:
-                self._started.append(_start(order["start"]))
+                started = _start(order["start"])
             except OSError as err:
                 self._started.append(None)
                 _report(failed=number, why=str(err))
             else:
-                _report(started=number, pid=self._started[number].pid)  # type: ignore[union-attr]
+                self._started.append(started)
+                _report(started=number, pid=started.pid)
             return
         for number in order["numbers"]:
             child = self._started[number]

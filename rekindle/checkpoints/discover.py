@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from rekindle.checkpoints.beside import parts_beside
 from rekindle.checkpoints.containers import contents, problem_of
 from rekindle.checkpoints.formats import contents_of, damage, format_of, judge, marked_format, one_file
 from rekindle.checkpoints.found import Folder, Format, Found, Read, limited
@@ -29,7 +28,7 @@ from rekindle.checkpoints.names import (
     read_name,
 )
 from rekindle.checkpoints.poison import nan_in
-from rekindle.checkpoints.shapes import is_part
+from rekindle.checkpoints.shapes import is_part, parts_beside
 from rekindle.checkpoints.steps import inner_steps
 
 MAX_DEPTH: Final = 6  # folders between what is listed and a checkpoint

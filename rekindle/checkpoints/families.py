@@ -13,11 +13,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.checkpoints.beside import shape_beside
 from rekindle.checkpoints.counts import Counted, closest
 from rekindle.checkpoints.found import Format, Found, limited
 from rekindle.checkpoints.names import plain
-from rekindle.checkpoints.shapes import Shape, Siblings, shape_of
+from rekindle.checkpoints.shapes import Shape, Siblings, shape_beside, shape_of
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 
 _NUMBER: Final = r"(?:\d{1,3}(?:[_,]\d{3})+(?!\d)|\d+(?:\.\d{1,3}(?=[km]))?(?:[km](?![a-z\d]))?)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rekindle.checkpoints.discover import inner_steps_of
 from rekindle.checkpoints.found import Read
 from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
 from rekindle.protocol.manifests import ITSELF
@@ -20,6 +19,8 @@ def sealed_in_listing(evidence: Evidence, read: Read) -> tuple[Problem, ...]:
     manifest, stamps = evidence.manifest, evidence.stamps
     if manifest is None or stamps is None or all(problem.fault is not Fault.NOT_SEALED for problem in found):
         return found
+    from rekindle.checkpoints.discover import inner_steps_of  # the formats' rules, which few checkpoints need
+
     root = manifest.root.rpartition("/")[2]
     names = {root if item.path == ITSELF else f"{root}/{item.path}": item.path for item in manifest.files}
     sizes = {path: stamps[name].bytes for path, name in names.items() if name in stamps}

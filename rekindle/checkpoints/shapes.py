@@ -2,6 +2,11 @@
 
 A save that loses its scheduler to a full disk still has what its format demands, and a trainer that loads it may drop
 the optimizer without a word. Numbers of ranks, shards and steps make no difference between names.
+
+A checkpoint of one file may have parts beside it, of other ranks or shards, or an optimizer's; the first one by its
+name is the checkpoint, and a resume needs them all:
+
+    ep0-ba100-rank0.pt  ep0-ba100-rank1.pt        model_001000.pt  optim_001000_rank0.pt  optim_001000_rank1.pt
 """
 
 from __future__ import annotations
@@ -11,7 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from rekindle.checkpoints.names import is_temporary
+from rekindle.checkpoints.names import ONE_FILE_ENDS, is_one_file, is_temporary, read_name
 
 # Parts of a training state by the words in their names. What else lies in a checkpoint may be there once (an export, a
 # conversion, an evaluation's results). Sources: transformers, Accelerate, torchtitan, Lightning, DeepSpeed, our own
@@ -36,6 +41,11 @@ _BY_EACH: Final = (
     (re.compile(r"trainer_state\.json"), re.compile(r"(rng_state_)\d+(\.pth)")),
     (re.compile(r".*_model_states\.pt"), re.compile(r"(rng_state_)\d+(\.pt)")),
 )
+
+# In the names of files beside a checkpoint of one file.
+_SHARE: Final = re.compile(r"(?:[_-]|(?<![a-z]))(?:rank|shard)[=_-]?\d+", re.IGNORECASE)
+_OF_HOW_MANY: Final = re.compile(r"-\d+-of-\d+")  # an export's shards, of any step
+_EPOCH: Final = re.compile(r"(?<![a-z])(ep(?:och)?[=_-]?)\d+", re.IGNORECASE)
 
 Shape = Mapping[str, str]
 """Name of a part without numbers -> one of its files."""
@@ -100,3 +110,43 @@ class Siblings:
         others = len(self._shapes) - (root in self._shapes)
         absent = (name for name, count in self._count.items() if name not in shape and 2 * count >= max(others, 1))
         return [f"{self._first[name][1]} is missing ({self._first[name][0]} has it)" for name in absent]
+
+
+# ---- parts beside a checkpoint of one file ----
+
+
+def parts_beside(names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """For the checkpoints among the files of one folder, those of the same number that are parts of it."""
+    parts: dict[int, list[str]] = {}
+    for name in names:
+        is_state = name.endswith(ONE_FILE_ENDS) and not is_temporary(name) and not _OF_HOW_MANY.search(name)
+        if is_state and (_SHARE.search(name) or is_part(name)) and not is_one_file(name):
+            number = _number_of(name)
+            if number is not None:
+                parts.setdefault(number, []).append(name)
+    if not parts:
+        return {}
+    numbers = {name: _number_of(name) for name in names if is_one_file(name) and not is_temporary(name)}
+    return {name: tuple(parts[number]) for name, number in numbers.items() if number in parts}
+
+
+def shape_beside(root: str, files: Iterable[str]) -> Mapping[str, str] | None:
+    """The parts of the checkpoint at `root`: their names without its number -> their paths. None where it has none."""
+    number = _number_of(root.rpartition("/")[2])
+    if number is None:
+        return None
+
+    def named(path: str) -> str:
+        name = re.sub(r"\d+", lambda found: "#" if int(found[0]) == number else found[0], path.rpartition("/")[2])
+        return _EPOCH.sub(r"\1#", name)
+
+    return {named(path): path for path in files if path != root}
+
+
+def _number_of(name: str) -> int | None:
+    alone = _SHARE.sub("", name)
+    stated = read_name(alone).number
+    if stated is not None:
+        return stated
+    runs = re.findall(r"\d{1,12}", alone)
+    return int(runs[-1]) if runs else None

@@ -23,7 +23,8 @@ from rekindle.integrations.hf_windows import WindowedSampler
 from rekindle.integrations.local import LocalWatch, StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
 from rekindle.integrations.rng import tell_of_draws
-from rekindle.integrations.torch_ranks import finish, is_distributed, is_seen, start
+from rekindle.integrations.torch_ranks import finish, is_distributed, start
+from rekindle.integrations.versions import is_seen
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import process_environment, rank_from_env

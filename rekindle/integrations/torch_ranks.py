@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import torch.distributed as dist
 
+from rekindle.integrations.versions import is_seen
 from rekindle.monitor import Exchange, Monitor, Ranks
 from rekindle.monitor import start as start_monitor
 from rekindle.monitor.base.settings import process_environment
-from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.saving.saved import SaveFunction
 
 SHARE_S: Final = 120.0  # for what rank 0 knows at the start, where it may look at many checkpoints first
@@ -31,10 +30,7 @@ PARTS_S: Final = 1800.0  # for the slowest rank's part of a save
 LOOK_S: Final = 0.01
 RECONNECT: Final = timedelta(seconds=10)
 DCP_TIMEOUT = timedelta(minutes=30)  # a rank may be late by its own part of a save
-# In which versions of a framework its private names were seen; docs/integrations.md says which names.
-SEEN: Final = {"transformers": ("5.23", "5.24"), "torch": ("2.13", "2.14")}
 
-_warned: set[str] = set()
 _dcp: tuple[int, Any] | None = None  # the number of a world, and a reference to its group for DCP
 _world: tuple[Any, int] | None = None  # a reference to the newest world, and how many there were before it
 _shared: tuple[int, TorchStore] | None = None  # the number of a world, and what its ranks share
@@ -339,18 +335,3 @@ def finish(monitor: Monitor, why: str = "") -> None:
 def _count(what: str) -> int:
     _counts[what] = _counts.get(what, 0) + 1
     return _counts[what]
-
-
-def is_seen(package: str, lost: str) -> bool:
-    """Whether the installed version is one of `SEEN`; where it is not, one warning names what is lost."""
-    try:
-        installed = version(package)
-    except PackageNotFoundError:
-        installed = "of no known version"
-    if f"{installed}.".startswith(tuple(f"{seen}." for seen in SEEN[package])):
-        return True
-    if package not in _warned:
-        _warned.add(package)
-        known = ", ".join(SEEN[package])
-        logger.warning("Rekindle was tried with %s %s, and this is %s: %s", package, known, installed, lost)
-    return False

@@ -195,7 +195,7 @@ class Reckoning:
             self.bill.unsaid_h[f"{ill.kind}, {self._stands(run)}"] += gpus * MINUTE_H
 
     def _doubled(self, run: TrueRun, count: int, gpus: int) -> None:
-        if count < 2 or self._is_unknowable(run):
+        if count < 2 or self._world.is_unheard(run, "DescribeTrainingJob"):
             self._doubled_since.pop(run.name, None)
             return
         since = self._doubled_since.setdefault(run.name, self._now)
@@ -203,13 +203,6 @@ class Reckoning:
         told_by = UNSAID_AFTER if self._stands(run) == NO_INCIDENT else TOLD_BY  # what cannot be read is paged later
         if self._now - since > told_by and (told_at is None or told_at < min(since, came_at)):
             self.bill.doubled_unsaid_h["by hand" if run.owner_took_it else "by us"] += (count - 1) * gpus * MINUTE_H
-
-    def _is_unknowable(self, run: TrueRun) -> bool:
-        """Its newest attempt is not registered, and SageMaker refuses to say whose it is."""
-        newest = next(reversed(run.attempts))
-        is_known = any(service.registry.job_of_attempt(newest) is not None for service in self._world.services())
-        is_refused = self._world.source_faults.refuses("sagemaker", "DescribeTrainingJob")
-        return run.spec.platform != "slurm" and not is_known and is_refused
 
     def _in_vain(self, run: TrueRun) -> None:
         """Attempts of ours that ended ten minutes ago, and left no good checkpoint."""

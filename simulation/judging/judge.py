@@ -716,7 +716,7 @@ class Judge(Watcher):
     def _judge_unwatched(self, run: TrueRun, ill: ActiveTrouble) -> None:
         """Count a run without a working watch, once it could have been noticed for long enough."""
         is_blind = ill.kind != "dead" and is_unseen(run, self.world.source_faults, self._now)
-        if is_blind or self._is_unheard(run):
+        if is_blind or self.world.is_unheard(run, "ListTrainingJobs"):
             self._blind_at[run.name] = self._now
         since = max(ill.turned_at, self._disturbed_at or ill.since, self._blind_at.get(run.name, ill.since))
         tells_by_silence = ill.kind == "hung" and run.spec.watch == "metrics"
@@ -724,14 +724,6 @@ class Judge(Watcher):
         if self._now - since > UNWATCHED_AFTER + MISSES_NOTHING + silence:
             ill.is_counted = True
             self._count("dead_unwatched", run.name, f"{ill.kind} since {self._age(ill):.0f} s")
-
-    def _is_unheard(self, run: TrueRun) -> bool:
-        """No event of its newest attempt could be taken in, and the listing that names it instead is refused."""
-        newest = next(reversed(run.attempts), None)
-        if newest is None or run.spec.platform == "slurm":
-            return False
-        is_known = any(service.registry.job_of_attempt(newest) is not None for service in self.world.services())
-        return not is_known and self.world.source_faults.refuses("sagemaker", "ListTrainingJobs")
 
     def _judge_spikes(self) -> None:
         """Of runs called recovered a minute ago at most: it is bad, and neither a person nor an Incident knows."""

@@ -162,6 +162,14 @@ class World(RealService):
         """Ours first."""
         return (self,) if self.beside is None else (self, self.beside)
 
+    def is_unheard(self, run: TrueRun, operation: str) -> bool:
+        """No event of its newest attempt could be taken in, and SageMaker refuses the call that would tell of it."""
+        newest = next(reversed(run.attempts), None)
+        if newest is None or run.spec.platform == "slurm":
+            return False
+        is_registered = any(service.registry.job_of_attempt(newest) is not None for service in self.services())
+        return not is_registered and self.source_faults.refuses("sagemaker", operation)
+
     def _is_over(self) -> bool:
         """Every trouble and source fault is behind, nothing is open, and all has been quiet for a while."""
         if self._quiet_since is None:

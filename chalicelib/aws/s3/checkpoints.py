@@ -20,8 +20,9 @@ from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.checkpoint_choice import wanted_of
 from rekindle.checkpoints.found import Stamp
+from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
-from rekindle.checkpoints.verdict import Evidence, Fault, Problem, sealed_since, texts, verdict
+from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
 from rekindle.protocol.mailbox import (
     ITSELF,
     MAX_MANIFEST_BYTES,
@@ -204,14 +205,6 @@ class S3Checkpoints:
             stamps={path: Stamp(item.bytes, etag=item.etag) for path, item in own.items()},
             classes={path: item.storage for path, item in own.items()},
         )
-        problems = verdict(evidence)
-        if any(problem.fault is Fault.NOT_SEALED for problem in problems):  # or a copy of it
-            problems = self._problems_by_content(evidence, root)
-        return texts(problems)
-
-    def _problems_by_content(self, evidence: Evidence, root: Place) -> tuple[Problem, ...]:
-        """The formats' rules are loaded by the first copy only."""
-        from rekindle.checkpoints.listed import sealed_in_listing
 
         def read(path: str, start: int, length: int) -> bytes | None:
             try:
@@ -219,7 +212,7 @@ class S3Checkpoints:
             except NotAuthorized:
                 return None
 
-        return sealed_in_listing(evidence, read)
+        return texts(sealed_in_listing(evidence, read))
 
     # ---- without one -----------------------------------------------------------------------------------------------
 

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 from chalicelib.domain.model.errors import NotAuthorized
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.checkpoint_choice import attributed, wanted_of
-from rekindle.checkpoints.beside import parts_beside
 from rekindle.checkpoints.discover import discover, latest_problem
 from rekindle.checkpoints.families import of_one_run, side_state_words
 from rekindle.checkpoints.formats import format_of
 from rekindle.checkpoints.found import Folder, Format
 from rekindle.checkpoints.megatron import joined_ranks, without_rank_folder
 from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is_temporary, plain, read_name
+from rekindle.checkpoints.shapes import parts_beside
 from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
 from rekindle.protocol.mailbox import Place, relative_path

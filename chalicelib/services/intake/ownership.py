@@ -24,14 +24,14 @@ class Ownership:
     scheduler: Schedulers
 
     def lives(self, job: Job) -> bool:
-        """The Job's current attempt has not ended, and waits for nobody to release it: a stop may leave it queued,
-        held, and what its owner submits then takes its place.
+        """The Job's current attempt runs, or is queued without a hold. A stop may leave a job in the queue, held: an
+        attempt that its owner submits then becomes the current one.
         """
         current = self.scheduler.of(job.platform).describe(job.current_attempt)
         return not (current.status.has_ended or current.is_held)
 
     def will_train(self, job: Job) -> bool:
-        """The Job's current attempt trains, or begins as soon as there are nodes: nobody holds it in its queue."""
+        """The Job's current attempt runs, or is queued and waits for nodes alone: not held, and for no other job."""
         return self._trains(job.platform, job.current_attempt)
 
     def as_declared(self, found: DiscoveredJob) -> DiscoveredJob:

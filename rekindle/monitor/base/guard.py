@@ -12,6 +12,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -68,6 +69,12 @@ def note(inner: Callable[[str, BaseException], None], where: str, err: BaseExcep
     except BaseException as again:
         if must_pass(again):
             raise
+
+
+def note_in_thread(inner: Callable[[str, BaseException], None], where: str, err: BaseException) -> None:
+    """The same in the outermost frame of a thread of ours, which nothing may end: not a log handler's SystemExit."""
+    with suppress(BaseException):
+        inner(where, err)
 
 
 def _is_from_a_signal_handler(err: BaseException) -> bool:

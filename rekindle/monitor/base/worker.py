@@ -6,8 +6,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
+from rekindle.monitor.base.guard import note_in_thread
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
 
@@ -16,12 +16,6 @@ LOOK_S = 0.01
 LAST_TURNS = 4
 LAST_PAUSE_S = 0.5
 AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
-
-
-def note_on_top(trouble: Trouble, where: str, err: BaseException) -> None:
-    """Count an error in a thread's outermost frame: a log handler that raises SystemExit must not end it either."""
-    with suppress(BaseException):
-        trouble.inner(where, err)
 
 
 class WakeSignal:
@@ -63,15 +57,17 @@ def wait_until(is_so: Callable[[], bool], until: float, look_s: float = LOOK_S) 
     return True
 
 
-class Aside:
-    """Work on a thread of its own, for which nothing waits for long. One that never ends keeps the later ones away."""
+class BackgroundCall:
+    """Runs a call on a daemon thread, and waits for it no longer than it may take. While one is still running, further
+    ones are not begun.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = f"{OWN_PREFIX}{name}"
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], object], wait_s: float) -> None:
-        """Begin it, and wait for so long at most. Nothing where the process may have no more threads."""
+        """Begin `work`, and wait `wait_s` at most. Without effect where the process may have no more threads."""
         if self._thread is not None and self._thread.is_alive():
             return
         thread = threading.Thread(target=work, name=self._name, daemon=True)
@@ -136,7 +132,7 @@ class Worker:
                 wait_s = self._turn()
                 is_done = is_last and self._is_done()
             except BaseException as err:  # the thread's outermost frame: nothing above could act on it
-                note_on_top(self._trouble, self._name, err)
+                note_in_thread(self._trouble.inner, self._name, err)
                 wait_s = AFTER_ERROR_S
             if is_last:
                 last_turns += 1

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from rekindle.detectors.dumps import BadDump, read_dump
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.worker import Aside
+from rekindle.monitor.base.worker import BackgroundCall
 from rekindle.protocol.flights import MAX_GROUPS, Flight
 
 READ_S: Final = 1.0  # 2,000 entries take some 30 ms; the report of the stall does not wait for longer
@@ -63,14 +63,14 @@ class FlightRecorder:
 
     def __init__(self, trouble: Trouble) -> None:
         self._trouble = trouble
-        self._aside = Aside("flight")
+        self._call = BackgroundCall("flight")
 
     def read(self, timeout_s: float = READ_S) -> Flight | None:
         """What it holds now; None where there is none, or where it does not answer in time. Never raises."""
         if not _is_initialized(sys.modules.get("torch.distributed")):
             return None
         found: list[Flight] = []
-        self._aside.run(lambda: self._read(found), timeout_s)
+        self._call.run(lambda: self._read(found), timeout_s)
         return found[0] if found else None
 
     def _read(self, found: list[Flight]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.worker import Aside
+from rekindle.monitor.base.worker import BackgroundCall
 from rekindle.protocol.flights import MAX_RAS, RasSuspect
 from rekindle.protocol.summaries import SUMMARISED_ABOVE
 
@@ -40,7 +40,7 @@ class Ras:
         self._world_size, self._trouble = world_size, trouble
         self._asks = world_size > 1 and rank % max(1, -(-world_size // ASKERS)) == 0
         self._lock = threading.Lock()
-        self._aside = Aside("ras")
+        self._call = BackgroundCall("ras")
 
     def ask(self, environ: Mapping[str, str], later: Heard, soon_s: float = SOON_S) -> tuple[RasSuspect, ...]:
         """Whom it suspects; empty where there is no RAS, or no answer soon: then `later` has it, from a thread.
@@ -52,7 +52,7 @@ class Ras:
         address = environ.get("NCCL_RAS_ADDR") or ADDRESS
         heard: list[tuple[RasSuspect, ...]] = []
         is_late = threading.Event()
-        self._aside.run(lambda: self._ask(address, heard, is_late, later), soon_s)
+        self._call.run(lambda: self._ask(address, heard, is_late, later), soon_s)
         with self._lock:
             is_late.set()
             return heard[0] if heard else ()

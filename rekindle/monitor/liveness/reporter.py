@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Verdict
@@ -19,7 +19,7 @@ from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.state import median
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box, mailbox_failed
-from rekindle.protocol.flights import RasSuspect
+from rekindle.protocol.flights import Flight, RasSuspect
 from rekindle.protocol.mailbox import MailboxError
 from rekindle.protocol.reports import MAX_METRIC_CHARS, RankReport, ReportKind, report_prefix
 from rekindle.protocol.summaries import ranks_beside
@@ -74,9 +74,23 @@ class Reporter:
 
         return HostSummaries(box=self._box, identity=self._identity, clock=self._clock)
 
-    def stall(self, *, silent_s: float, **more: Any) -> None:
-        """more: what the report holds beside it."""
-        self._stalled = replace(self._report(ReportKind.STALL), silent_s=round(silent_s, 3), **more)
+    def stall(
+        self,
+        *,
+        silent_s: float,
+        phase: str,
+        stacks: str,
+        flight: Flight | None = None,
+        ras: tuple[RasSuspect, ...] = (),
+    ) -> None:
+        self._stalled = replace(
+            self._report(ReportKind.STALL),
+            phase=phase,
+            silent_s=round(silent_s, 3),
+            stacks=stacks,
+            flight=flight,
+            ras=ras,
+        )
         self._add(self._stalled)
 
     def heard_of_ras(self, suspects: tuple[RasSuspect, ...]) -> None:
@@ -86,9 +100,10 @@ class Reporter:
             silent_s = round(stalled.silent_s + max(0.0, (now - stalled.at).total_seconds()), 3)
             self._add(replace(stalled, at=now, silent_s=silent_s, ras=suspects))
 
-    def asked(self, *, silent_s: float, **more: Any) -> None:
+    def asked(self, *, silent_s: float, stacks: str, flight: Flight | None = None) -> None:
         """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
-        self._add(replace(self._report(ReportKind.ASKED), silent_s=round(silent_s, 3), **more))
+        report = self._report(ReportKind.ASKED)
+        self._add(replace(report, silent_s=round(silent_s, 3), stacks=stacks, flight=flight))
 
     def non_finite(self, step: int, metric: str) -> None:
         self._add(replace(self._report(ReportKind.NON_FINITE), step=step, metric=metric[:MAX_METRIC_CHARS]))

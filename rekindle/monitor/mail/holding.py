@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -24,7 +25,7 @@ from rekindle.monitor.base.processes import is_ancestor, is_gone, name_of, own_p
 from rekindle.monitor.base.run import Holding, SystemClock
 from rekindle.monitor.base.settings import host_from_env, whole_from_env
 from rekindle.monitor.base.trouble import NotWatched, logger
-from rekindle.monitor.mail.boxes import Box, document
+from rekindle.monitor.mail.boxes import Box
 from rekindle.protocol.lives import Claim, ListedClaim, LivesOfAttempts, Standing, life_in, life_key, life_prefix
 from rekindle.protocol.mailbox import Heartbeat, MailboxError, heartbeat_key
 
@@ -136,7 +137,10 @@ class Hold(Holding):
 
     def _is_over(self, box: Box, me: Claim, newest: Claim) -> bool:
         """Whether the process of that claim trains no more, or its launcher has started this one in its place."""
-        heartbeat = document(box, heartbeat_key(me.attempt), Heartbeat.from_json, "heartbeat")
+        raw = box.get(heartbeat_key(me.attempt))
+        heartbeat = None
+        with suppress(MailboxError):
+            heartbeat = None if raw is None else Heartbeat.from_json(raw)
         if heartbeat is not None:
             self.reached = heartbeat.step
             self._wait_s = max(self._wait_s, _patience_s(heartbeat.step_s_median))

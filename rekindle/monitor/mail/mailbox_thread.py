@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks
@@ -85,9 +84,18 @@ class Mail:
         self.worker.wake()
 
     def answer(
-        self, request: CheckpointRequest, outcome: ReplyOutcome, why: str, *, step: int | None = None, **more: Any
+        self,
+        request: CheckpointRequest,
+        outcome: ReplyOutcome,
+        why: str,
+        *,
+        step: int | None = None,
+        manifest: str | None = None,
+        size_bytes: int | None = None,
+        took_s: float | None = None,
+        stacks: str | None = None,
     ) -> None:
-        """Answer once; a request that was answered already is left alone. more: further fields of the reply."""
+        """Answer once; a request that was answered already is left alone."""
         if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
             return
         self._replies.append(
@@ -99,7 +107,10 @@ class Mail:
                 why=why[:MAX_TEXT_CHARS],
                 replied_at=self._clock.now(),
                 step=step,
-                **more,
+                manifest=manifest,
+                bytes=size_bytes,
+                took_s=took_s,
+                stacks=stacks,
             )
         )
         self.worker.wake()

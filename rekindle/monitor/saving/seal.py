@@ -312,7 +312,7 @@ class Sealer:
                 why if is_usable else f"{why}; {POISONED}",
                 step=job.step,
                 manifest=current.key,
-                bytes=current.total_bytes,
+                size_bytes=current.total_bytes,
                 took_s=job.took_s,
             )
         self._done(save)

@@ -15,7 +15,7 @@ from typing import Final
 
 from rekindle.monitor.base.run import Clock
 from rekindle.monitor.base.trouble import logger
-from rekindle.monitor.base.worker import Aside
+from rekindle.monitor.base.worker import BackgroundCall
 from rekindle.monitor.stops.signals import Signals
 from rekindle.protocol.mailbox import RunPhase
 
@@ -150,5 +150,5 @@ class Termination:
         if why is None:
             return LOOK_S
         # Not here: the stuck main thread may hold the lock of a log handler.
-        Aside("log").run(lambda: logger.warning("Rekindle gives SIGTERM its effect back: %s", why), LOG_WAIT_S)
+        BackgroundCall("log").run(lambda: logger.warning("Rekindle gives SIGTERM its effect back: %s", why), LOG_WAIT_S)
         return LOOK_S if not self._signals.give_back(signal.SIGTERM) else None

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from rekindle.monitor.base.guard import note_in_thread
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.monitor.base.worker import note_on_top
 
 _FROM_PYTHON: Final = 0x80  # marks a byte written by our handler in Python; signals' numbers are below
 
@@ -114,7 +114,7 @@ class Wakeup:
                             call(bool(byte & _FROM_PYTHON))
                 wait_s = self._turn()
             except BaseException as err:  # one error must not make the process deaf
-                note_on_top(self._trouble, "signals", err)
+                note_in_thread(self._trouble.inner, "signals", err)
                 wait_s = 1.0
         self._reads = None
         os.close(reads)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.integrations import torch_ranks
+from rekindle.integrations import versions
 from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome, SaveKind, reply_key, request_key
 from tests.sealed import check_files
 from tests.train.integration_stage import Launcher, plan
@@ -56,7 +56,7 @@ def test_public_hooks_alone_make_a_whole_checkpoint_and_one_warning_says_what_is
     if why == "not attached":
         callback.attach(None)
     else:
-        monkeypatch.setitem(torch_ranks.SEEN, "transformers", ("0.1",))
+        monkeypatch.setitem(versions.SEEN, "transformers", ("0.1",))
     reply = asked_for_a_checkpoint(home, trainer)
     assert reply.outcome is ReplyOutcome.SAVED, reply
     [manifest] = manifests(home).values()
