@@ -1,4 +1,4 @@
-"""`make bench [ARGS="imports overhead storm monitor guest"]`: each part prints one table; all parts without ARGS."""
+"""`make bench [ARGS="imports overhead monitor guest"]`: each part prints one table; all parts without ARGS."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import sys
 PARTS = {
     "imports": "benchmarks.bench_cold",
     "overhead": "benchmarks.bench_overhead",
-    "storm": "benchmarks.bench_storm",
     "monitor": "benchmarks.bench_monitor",
     "guest": "benchmarks.bench_guest",
-    "agent": "benchmarks.agent_look",
     "sweep": "benchmarks.bench_sweep",
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",
     "signatures": "benchmarks.signatures",
-    "field": "benchmarks.field",
     "hangs": "benchmarks.hangs",
     "fleet": "benchmarks.fleet",
 }

@@ -13,9 +13,7 @@ Processors and their caches are then warm for it; `--steps 300 --pace-ms 100` me
 
 Then, where PyTorch is installed, many ranks that agree on saves through one TCPStore (see `crowd`): each rank is a
 light forked process, and all of them share this machine's cores, so wall-clock times grow with the machine's load and
-not only with the agreement. What is printed for 4,096 ranks is a straight line through the measured worlds, and no
-less than the largest of them. Last, the
-memory of one process over a million steps.
+not only with the agreement.
 """
 
 from __future__ import annotations
@@ -36,16 +34,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
-from pathlib import Path
 
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.starting import start_in
 
 RANKS = (1, 2, 8, 32, 64, 128, 256)
-MODELLED_RANKS = 4096
-GOAL_AGREED_MS = 1.0
-GOAL_DESCRIPTORS = 32
-STEPS_OF_MEMORY = 1_000_000
 STEP_MS = 100.0  # a short step of a large run; longer ones make the share smaller
 GOAL_PERCENT = 0.05
 AWS = {
@@ -202,39 +195,6 @@ def crowd(ranks: int) -> dict[str, float]:
     return dict(json.loads(done.stdout))
 
 
-def line_through(points: Sequence[tuple[float, float]], at: float) -> float:
-    """The least-squares line's value."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
-    return mean_y + slope * (at - mean_x)
-
-
-def resident_mb() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def memory(steps: int) -> list[tuple[int, float]]:
-    """(steps, resident MB) ten times in one run without pauses."""
-    with tempfile.TemporaryDirectory() as folder:
-        monitor = start_in({"REKINDLE_JOB_ID": "bench", "REKINDLE_METRICS": "off"}, mailbox=folder)
-        found = []
-        for step in range(1, steps + 1):
-            monitor.step(step, loss=2.5 + (step % 7) * 0.01, grad_norm=1.0, tokens=4096)
-            if step % (steps // 10) == 0:
-                found.append((step, resident_mb()))
-        monitor.finish(timeout_s=2.0)
-    return found
-
-
-def memory_of_a_process(steps: int) -> list[tuple[int, float]]:
-    """The same in a process of its own, which has done nothing else."""
-    command = [sys.executable, "-m", "benchmarks.bench_monitor", "--only-memory", "--memory-steps", str(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [(int(step), float(size)) for step, size in json.loads(done.stdout)]
-
-
 def print_crowds(rows: Sequence[dict[str, float]]) -> None:
     print("\nranks   step p50      p99        max   CPU   agreed save: CPU    wall    until saved   fds   store's CPU")
     for row in rows:
@@ -244,23 +204,6 @@ def print_crowds(rows: Sequence[dict[str, float]]) -> None:
             f"{row['agreed_wall_ms']:>6.0f} ms {row['to_agree_s']:>11.1f} s {row['descriptors']:>5.0f} "
             f"{row['store_cpu_ms_per_s'] / 10:>10.1f} %"
         )
-    several = [row for row in rows if row["ranks"] > 1]
-    if len(several) < 2:
-        return
-    # Where nothing grows the line's slope is noise, and may be negative: no less than what was measured.
-    modelled = {
-        name: max(
-            line_through([(row["ranks"], row[name]) for row in several], MODELLED_RANKS),
-            *(row[name] for row in several),
-        )
-        for name in ("agreed_cpu_ms", "descriptors", "to_agree_s")
-    }
-    print(
-        f"{MODELLED_RANKS} ranks, by a line through these, and no less than any of them: "
-        f"{modelled['agreed_cpu_ms']:.2f} ms of the training thread's "
-        f"processor time at an agreed save (goal: at most {GOAL_AGREED_MS:.0f}), {modelled['descriptors']:.0f} "
-        f"descriptors per rank (goal: at most {GOAL_DESCRIPTORS})"
-    )
 
 
 def main(argv: Sequence[str] = ()) -> int:
@@ -271,27 +214,18 @@ def main(argv: Sequence[str] = ()) -> int:
     arguments.add_argument(
         "--ranks", type=int, nargs="*", default=RANKS, help="how many ranks agree; none: leave it out"
     )
-    arguments.add_argument("--memory-steps", type=int, default=STEPS_OF_MEMORY)
-    arguments.add_argument("--only-memory", action="store_true", help=argparse.SUPPRESS)
     given = arguments.parse_args(argv)
-    if given.only_memory:
-        print(json.dumps(memory(given.memory_steps)))
-        return 0
     results = {world: measure(given.steps, world, given.pace_ms / 1000) for world in WORLDS}
     has_torch = find_spec("torch") is not None
     crowds = [crowd(ranks) for ranks in given.ranks] if has_torch else []
-    grown = memory_of_a_process(given.memory_steps) if given.memory_steps >= 10 else []
     if given.json:
-        print(json.dumps(results | {"crowds": crowds, "memory": grown}))
+        print(json.dumps(results | {"crowds": crowds}))
         return 0
     print_worlds(results)
     if not has_torch:
         print("\nPyTorch is not installed (make test-frameworks installs it): agreement through its store is left out")
     elif crowds:
         print_crowds(crowds)
-    if grown:
-        (first, before), (last, after) = grown[0], grown[-1]
-        print(f"\nresident memory: {before:.1f} MB after {first:,} steps, {after:.1f} MB after {last:,}")
     return 0
 
 

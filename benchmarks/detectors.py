@@ -2,7 +2,6 @@
 
 Prints recall, precision, false alarms and delay: in total, by group, cross-validated (the constants chosen on all other
 groups, measured on the one left out), for published rules run in this process, and rows per second of one core.
-`python -m benchmarks.detectors --sensitivity` prints what each constant does when it is 0.7 or 1.4 times as large.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from types import ModuleType
 
 from benchmarks.detectors_rules import RULES
 from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
-from rekindle.detectors import divergence, excursion, habits, scale, spike
+from rekindle.detectors import scale, spike
 from rekindle.detectors.pace import ThroughputWatch
 from rekindle.detectors.points import Point, Severity
 from rekindle.detectors.watch import LossWatch
@@ -34,42 +33,8 @@ GRID: dict[str, tuple[float, ...]] = {
     "JUMP_WEIGHT": (0.5, 0.4, 0.6),
     "RISE": (0.20, 0.16, 0.25),
 }
-CONSTANTS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
-    (
-        scale,
-        ("WINDOW", "LEVEL_ROWS", "MIN_ROWS", "STEP_Z", "MIN_SPREAD", "JUMP_WEIGHT", "CADENCE_RATIO"),
-    ),
-    (spike, ("PEAK_Z", "DRIFT", "SUM", "RISE", "COARSE_RISE", "HABIT", "QUIET_ROWS", "HIGHER")),
-    (
-        excursion,
-        (
-            "COARSE_STEPS",
-            "COARSE_AT_ONCE",
-            "AT_ONCE",
-            "LARGE",
-            "LARGE_STEPS",
-            "TAIL_ROWS",
-            "CLIMB_ROWS",
-            "LONG_STEPS",
-            "LONG_TAIL_ROWS",
-            "SETTLED_MOVE",
-            "HEAL_Z",
-            "HEAL_RISE",
-            "HEAL_ROWS",
-            "GIVE_UP_ROWS",
-            "LOST_RISE",
-        ),
-    ),
-    (habits, ("EXAMPLES", "HIGHER", "LONGER", "NEAR_STEPS", "YOUNG_STEPS")),
-    (divergence, ("CREEP_ROWS", "CREEP_AGE", "CREEP_Z")),
-)
-# What other modules have imported under the same name.
-SHARED: tuple[tuple[ModuleType, str], ...] = (
-    (divergence, "GIVE_UP_ROWS"),
-    (divergence, "LOST_RISE"),
-    (spike, "COARSE_STEPS"),
-    (spike, "EXAMPLES"),
-)
+# Where each stands.
+PLACES: dict[str, ModuleType] = {"PEAK_Z": spike, "JUMP_WEIGHT": scale, "RISE": spike}
 
 
 def alarms(points: Iterable[Point]) -> list[int]:
@@ -90,26 +55,15 @@ def reported(points: Iterable[Point]) -> list[int]:
 
 @contextmanager
 def constants(values: Mapping[str, float]) -> Iterator[None]:
-    """Other values for the detectors' constants, for as long as the block lasts.
-
-    A constant is named `module.NAME`, or by its name alone.
-    """
-    places = [
-        (module, name)
-        for module, names in CONSTANTS
-        for name in names
-        if name in values or f"{module.__name__.rsplit('.', 1)[-1]}.{name}" in values
-    ]
-    shared = [(module, name) for module, name in SHARED if name in values]
-    before = [(module, name, getattr(module, name)) for module, name in places + shared]
-    for module, name, value in before:
-        new = values.get(name, values.get(f"{module.__name__.rsplit('.', 1)[-1]}.{name}", value))
-        setattr(module, name, type(value)(new))
+    """Other values for the grid's constants, for as long as the block lasts."""
+    before = {name: getattr(PLACES[name], name) for name in values}
+    for name, value in values.items():
+        setattr(PLACES[name], name, value)
     try:
         yield
     finally:
-        for module, name, value in before:
-            setattr(module, name, value)
+        for name, value in before.items():
+            setattr(PLACES[name], name, value)
 
 
 def by_curve(curves: Iterable[LabelledCurve]) -> dict[str, Score]:
@@ -167,24 +121,8 @@ def speed(rows: int = 100_000) -> float:
     return best
 
 
-def sensitivity(curves: list[LabelledCurve]) -> None:
-    """One line per constant and factor."""
-    print(f"{'constant':16} {'value':>8}   x0.7: found  false   x1.4: found  false")
-    for module, names in CONSTANTS:
-        for name in names:
-            value = getattr(module, name)
-            cells = []
-            unique = f"{module.__name__.rsplit('.', 1)[-1]}.{name}" if name == "HIGHER" else name
-            for factor in (0.7, 1.4):
-                with constants({unique: value * factor}):
-                    s = total(by_curve(curves).values())
-                cells.append(f"{s.found:12d} {s.false:6d}")
-            print(f"{name:16} {value:8g} {cells[0]} {cells[1]}", flush=True)
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sensitivity", action="store_true")
     parser.add_argument("--details", action="store_true", help="name each miss and each false alarm")
     options = parser.parse_args(arguments if arguments is not None else [])
     print(f"{speed():,.0f} rows a second on one core (goal {SPEED_GOAL:,}), all loss detectors together")
@@ -193,9 +131,6 @@ def main(arguments: list[str] | None = None) -> None:
         print("no labelled curves: set REKINDLE_DATA to a folder that holds curves/labels.json")
         return
     curves = load(folder)
-    if options.sensitivity:
-        sensitivity(curves)
-        return
     _tables(curves, details=options.details)
 
 

@@ -23,10 +23,10 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.stack import deploy_rekindle
-from localcloud.worlds.sweeps import plain_job
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from rekindle.protocol.signals import FaultClass
+from tests.fakes.fleet import plain_job
 
 PER_BATCH = 25  # Source: BatchWriteItem, 25 items per call
 

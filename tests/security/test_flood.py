@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chalicelib.services.intake.remembered_names import MAX_QUESTIONS
-from localcloud.worlds.sweeps import Fleet, fleet
+from tests.fakes.fleet import Fleet, fleet
 
 EVENTS = Path(__file__).parents[2] / "events"
 FLOOD = 3 * MAX_QUESTIONS

@@ -13,8 +13,8 @@ from chalicelib.domain.model.job import Attempt, Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.services.reporting.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
 from localcloud.memory_tables import MemoryJobs
-from localcloud.worlds.sweeps import fleet
 from rekindle.monitor.base.metrics import Sample, aggregate
+from tests.fakes.fleet import fleet
 from tests.fakes.watching import FakeMetrics
 from tests.fakes.world import FakeClock
 

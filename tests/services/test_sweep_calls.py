@@ -16,8 +16,8 @@ from chalicelib.ports.sweep import MetricQuery
 from chalicelib.services.reporting.outcome import OutcomeKind
 from localcloud.aws.sagemaker import Phase
 from localcloud.aws.wire import FailureMode
-from localcloud.worlds.sweeps import BAD, LOSS, STEP, Fleet, fleet
 from rekindle.protocol.mailbox import LossState, RunPhase
+from tests.fakes.fleet import BAD, LOSS, STEP, Fleet, fleet
 
 QUIET = {"dynamodb.GetItem", "dynamodb.PutItem", "dynamodb.Query", "dynamodb.BatchGetItem"}  # registry and mark
 
