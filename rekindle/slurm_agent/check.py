@@ -15,7 +15,7 @@ from rekindle.compat import UTC
 from rekindle.protocol.cluster.names import cluster_prefix, queue_name
 from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
-from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, SlurmError, Watcher
+from rekindle.slurm_agent.base.ports import Memory, OwnActions, SlurmError
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.leases.store import read_lease, standing_by
@@ -24,6 +24,8 @@ from rekindle.slurm_agent.privileged.separation import USER
 from rekindle.slurm_agent.process import DATABASE, Build
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.publishing.publisher import SOURCE
+from rekindle.slurm_agent.slurm.build import AgentContext
+from rekindle.slurm_agent.watching.watcher import Watch
 
 COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
 # Where HyperPod and ParallelCluster have Slurm's commands, besides PATH.
@@ -40,26 +42,11 @@ class Finding:
     text: str
 
 
-class _Nothing(Memory, OwnActions):
-    """A watcher that looks for the first time, and only once."""
+class _NoMemory(Memory):
+    """Of a watcher that looks for the first time, and only once."""
 
     def items(self, prefix: str) -> dict[str, bytes]:  # noqa: ARG002
         return {}
-
-    def has_ended(self, attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def holds(self, attempt: str) -> bool | None:  # noqa: ARG002
-        return None
-
-    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
-        return None
 
 
 def check(
@@ -106,15 +93,14 @@ def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channel
         yield Finding(what="commands", is_ok=False, text=f"not found: {', '.join(missing)}")
         return
     yield Finding(what="commands", is_ok=True, text=", ".join(COMMANDS))
-    nothing = _Nothing()
     kept = settings.state_dir / DATABASE
     parts = build(
         AgentContext(
             cluster=settings.cluster,
             bucket=settings.bucket,
             s3=clients.s3,
-            memory=Outbox(Store(kept, clock=AwsClock())) if kept.exists() else nothing,
-            own_actions=nothing,
+            memory=Outbox(Store(kept, clock=AwsClock())) if kept.exists() else _NoMemory(),
+            own_actions=OwnActions(),
             resource_config=settings.resource_config,
             state_dir=settings.state_dir,
             keeps=False,
@@ -146,7 +132,7 @@ def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channel
         yield Finding(what="reading", is_ok=None, text=line)
 
 
-def _cost(settings: Settings, watcher: Watcher) -> Finding:
+def _cost(settings: Settings, watcher: Watch) -> Finding:
     """By a second look: the first one asks about every protected job. Raises: SlurmError."""
     before = watcher.commands
     watcher.read(datetime.now(UTC))

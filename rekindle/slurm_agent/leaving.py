@@ -4,30 +4,21 @@ what it removes of the cluster's state."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts
 from rekindle.protocol.cluster.names import cluster_prefix, parse_attempt
 from rekindle.protocol.cluster.node_states import StateMeaning, meanings_of, words_of
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, text_of
-from rekindle.slurm_agent.base.ports import KeptSpecs, Slurm, SlurmError
-
-
-class HoldRecords(Protocol):
-    """What the journal knows of holds."""
-
-    def holds(self, attempt: str) -> bool | None:
-        """Whether the last order that held or let go this start held it; None: there was none."""
-        ...
-
-    def is_unproven(self, new_attempt: str) -> bool: ...
-
-    def copy_of(self, new_attempt: str) -> int | None: ...
+from rekindle.slurm_agent.base.ports import OwnActions, SlurmError
+from rekindle.slurm_agent.copies.kept import SpecFolder
+from rekindle.slurm_agent.privileged.remote import RemoteKept
+from rekindle.slurm_agent.slurm.commands import Commands
 
 
 def give_back(
-    slurm: Slurm, holds: HoldRecords, say: Callable[[str], None], *, is_dry: bool, rest: list[str] | None = None
+    slurm: Commands, holds: OwnActions, say: Callable[[str], None], *, is_dry: bool, rest: list[str] | None = None
 ) -> bool:
     """One line for each thing; True where nothing of ours is left. `is_dry`: say what would be done, and do nothing.
     `rest` holds the names of what is not done yet.
@@ -52,7 +43,7 @@ def give_back(
     return left == 0
 
 
-def remove_state(s3: Any, bucket: str, cluster: str, kept: KeptSpecs, say: Callable[[str], None]) -> bool:
+def remove_state(s3: Any, bucket: str, cluster: str, kept: SpecFolder | RemoteKept, say: Callable[[str], None]) -> bool:
     """What is kept of a cluster, in S3 and on its own file system; True where nothing is left."""
     prefix = cluster_prefix(cluster)
     place, gone = f"s3://{bucket}/{prefix}", 0
@@ -78,7 +69,7 @@ def remove_state(s3: Any, bucket: str, cluster: str, kept: KeptSpecs, say: Calla
     return not refused
 
 
-def _job(slurm: Slurm, holds: HoldRecords, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:
+def _job(slurm: Commands, holds: OwnActions, doc: AttemptDoc, say: Callable[[str], None], *, is_dry: bool) -> bool:
     name = f"job {doc.slurm_job} ({doc.attempt})"
 
     def job_done(what: str, act: Callable[[int], None]) -> bool:
@@ -131,7 +122,7 @@ def _may_be_left(is_left: Callable[[], bool]) -> bool:
         return True
 
 
-def _was_put_back_by_us(slurm: Slurm, doc: AttemptDoc) -> bool:
+def _was_put_back_by_us(slurm: Commands, doc: AttemptDoc) -> bool:
     """Where the journal is lost: what the cluster state shows of the start before this one."""
     if doc.restart == 0:
         return False
@@ -142,7 +133,7 @@ def _was_put_back_by_us(slurm: Slurm, doc: AttemptDoc) -> bool:
     return before is not None and before.requeued_by is EndedBy.AGENT
 
 
-def _node(slurm: Slurm, node: NodeFacts, say: Callable[[str], None], *, is_dry: bool) -> bool:
+def _node(slurm: Commands, node: NodeFacts, say: Callable[[str], None], *, is_dry: bool) -> bool:
     what = f"resume node {node.name} ({node.reason})"
     if StateMeaning.INVALID in meanings_of(words_of(node.state, node.flags)):
         say(f"note     {what}: slurmctld keeps it out, it has less than slurm.conf says")

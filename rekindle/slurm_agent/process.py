@@ -11,7 +11,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.slurm_agent.base.aws import Clients
 from rekindle.slurm_agent.base.clock import AwsClock, Clock
-from rekindle.slurm_agent.base.ports import AgentContext, News, NewsType, Parts
+from rekindle.slurm_agent.base.ports import News, NewsType
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
@@ -26,6 +26,7 @@ from rekindle.slurm_agent.privileged.remote import Channels
 from rekindle.slurm_agent.publishing.loops import Relaying, Watch
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.publishing.publisher import Publisher, Target
+from rekindle.slurm_agent.slurm.build import AgentContext, Parts
 
 log = logging.getLogger(__name__)
 

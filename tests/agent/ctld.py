@@ -1,4 +1,4 @@
-"""A slurmctld in this process, as the agent's core sees one through `ports.Slurm`: it keeps jobs and nodes, changes
+"""A slurmctld in this process, as the agent's core sees one through `Commands`: it keeps jobs and nodes, changes
 them as Slurm does, counts what it was asked, and can be away, lose its answers, or refuse.
 """
 
@@ -38,7 +38,7 @@ def job(slurm_job: int = 7, restart: int = 0, state: SlurmState = SlurmState.RUN
 
 
 class Ctld:
-    """`ports.Slurm`. `commands` are those that changed something."""
+    """As `Commands`. `commands` are those that changed something."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, AttemptDoc] = {}

@@ -17,12 +17,13 @@ from rekindle.protocol.cluster.lease import LeaseDoc, lease_key
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Signal, Verb
 from rekindle.slurm_agent.base.aws import Clients
-from rekindle.slurm_agent.base.ports import AgentContext, NewsType, NotHolder, Parts, Reading
+from rekindle.slurm_agent.base.ports import NewsType, NotHolder, Reading
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox
 from rekindle.slurm_agent.reading.run import Runner
+from rekindle.slurm_agent.slurm.build import AgentContext, Parts
 from rekindle.slurm_agent.takeover import others_on, wait_for_lease
 from tests.agent.ctld import START, Ctld, job
 from tests.agent.test_lease import Store

@@ -17,11 +17,12 @@ from rekindle.protocol.cluster.names import agent_key, answer_key, order_key, qu
 from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
 from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.slurm_agent.base.aws import Clients
-from rekindle.slurm_agent.base.ports import Advice, AgentContext, Parts, Reading, SlurmUnavailable
+from rekindle.slurm_agent.base.ports import Advice, Reading, SlurmUnavailable
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.publishing.outbox import Outbox, OutboxLane
+from rekindle.slurm_agent.slurm.build import AgentContext, Parts
 from tests.agent.ctld import START, Ctld
 
 CLUSTER = "lab"
@@ -50,7 +51,7 @@ class ManualClock:
 
 @dataclass
 class Seen:
-    """`ports.Watcher`: says what the test wants it to have read."""
+    """As `Watch`: says what the test wants it to have read."""
 
     ctld: Ctld
     readings: list[Reading] = field(default_factory=list)

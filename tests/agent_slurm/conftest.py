@@ -102,8 +102,7 @@ class Head:
             node_map=node_map,
             now=lambda: self.now,
             owners=owners,
-            asked=self.watch.asked,
-            start=self.watch.start,
+            watch=self.watch,
         )
 
     def saw(self, slurm_job: int, user: str) -> None:

@@ -34,7 +34,7 @@ def parts(
     gate, files = open_gate(runner, reads, kind), UserFiles()
     copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=hashes)
     captures = Captures(reads)
-    return {"gate": gate, "files": files, "captures": captures, "copies": copies, "settings": settings}
+    return {"gate": gate, "files": files, "captures": captures, "copies": copies}
 
 
 class NoGate(Gate):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from localcloud.slurm.conf import Timers
@@ -89,8 +90,13 @@ def side(runner: Runner, ids: Mapping[str, int], now: datetime) -> Side:
         node_map=NodeMap("/nonexistent"),
         now=lambda: now,
         owners=Owners("lab", lambda _: None),
-        asked=Joining(reads).asked,
-        start=lambda _: None,
+        watch=SimpleNamespace(
+            asked=Joining(reads).asked,
+            start=lambda _: None,
+            spec=lambda _: None,
+            followed=tuple,
+            current_settings=reads.settings,
+        ),
     )
     return Side(reads, commands, ids)
 

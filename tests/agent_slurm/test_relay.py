@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import moto.s3.models
@@ -233,8 +234,7 @@ def test_a_job_is_not_let_go_before_its_plan_was_brought(world: World, tmp_path:
         node_map=NodeMap(str(tmp_path / "none")),
         now=lambda: START,
         owners=Owners("ml", lambda _: None),
-        asked=lambda _: None,
-        start=lambda _: None,
+        watch=SimpleNamespace(asked=lambda _: None, spec=lambda _: None, followed=tuple),
         deliver=world.relay.deliver,
     )
     world.path.rename(tmp_path / "away")

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from localcloud.slurm.lab import SlurmLab
-from rekindle.slurm_agent.base.ports import AgentContext, Memory, OwnActions, Watcher
-from rekindle.slurm_agent.slurm.build import build
+from rekindle.slurm_agent.base.ports import Memory, OwnActions
+from rekindle.slurm_agent.slurm.build import AgentContext, build
+from rekindle.slurm_agent.watching.watcher import Watch
 
 pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
@@ -51,7 +52,7 @@ def lab() -> Iterator[SlurmLab]:
         yield raised
 
 
-def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watcher:
+def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watch:
     nothing = Nothing()
     ground = AgentContext(
         cluster="lab",

@@ -52,8 +52,7 @@ class HeadNode:
             node_map=node_map,
             now=lambda: datetime.now(UTC),
             owners=owners,
-            asked=self.watch.asked,
-            start=self.watch.start,
+            watch=self.watch,
         )
         self.hands = JobVerbs(self.commands, None)  # type: ignore[arg-type]  # nothing is submitted
 

@@ -1,6 +1,6 @@
 """One agent for each state directory, and none while a command of a killed forerunner still runs.
 
-The lock's descriptor is inherited by every command that changes something in Slurm (`ports.AgentContext.guard_fd`): the
+The lock's descriptor is inherited by every command that changes something in Slurm (`build.AgentContext.guard_fd`): the
 kernel keeps a lock that was taken with flock until the last process that inherited it is gone. So an agent that is
 started again cannot look whether a job was submitted while a left-over sbatch may still submit it.
 """

@@ -45,7 +45,7 @@ _WITH_PASSWORD: Final = re.compile(r"://[^/\s]*@|[?&][^=\s]*(?:sig|token|key|sec
 
 
 class SpecFolder:
-    """`ports.KeptSpecs`; for several threads. state_dir None: only in memory. state_location: of slurmctld's settings;
+    """For several threads. state_dir None: only in memory. state_location: of slurmctld's settings;
     may raise SlurmError."""
 
     def __init__(

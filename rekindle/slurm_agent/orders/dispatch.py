@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Protocol
+from typing import Final
 
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Order, Verb
-from rekindle.slurm_agent.base.ports import OwnActions, Slurm, SlurmError
+from rekindle.slurm_agent.base.ports import OwnActions, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.signal_verbs import signal, stacks
 from rekindle.slurm_agent.orders.size_verbs import shrink
-from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, Specs, done
+from rekindle.slurm_agent.orders.specs import StoredSpecs
+from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, done
+from rekindle.slurm_agent.publishing.loops import Watch
 from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spaced_reason
+from rekindle.slurm_agent.slurm.commands import Commands
 
 log = logging.getLogger(__name__)
 
 READ_S: Final = 0.2  # a look takes about that long
 
 
-class WatcherLoop(Protocol):
-    """The watcher's loop, asked for a look at once."""
-
-    def ask(self) -> int:
-        """The number of a look that begins after this moment."""
-        ...
-
-    def has_finished(self, look_number: int) -> bool:
-        """That look has read Slurm whole, and what it saw is kept to be published."""
-        ...
-
-
 class OrderDispatcher:
     """Carries out one try at an order. Raises: SlurmError, OrderNotReady."""
 
     def __init__(
-        self, *, slurm: Slurm, specs: Specs, reread: WatcherLoop, own_actions: OwnActions | None = None
+        self, *, slurm: Commands, specs: StoredSpecs, reread: Watch, own_actions: OwnActions | None = None
     ) -> None:
         self._slurm = slurm
         self._jobs = JobVerbs(slurm, specs, own_actions)

@@ -15,13 +15,13 @@ from rekindle.slurm_agent.base.ports import (
     OwnActions,
     QueuePlace,
     Repointed,
-    Slurm,
     SlurmError,
     SlurmRefused,
     SlurmUnavailable,
     UnknownJob,
 )
 from rekindle.slurm_agent.orders.size_verbs import restore_size
+from rekindle.slurm_agent.orders.specs import StoredSpecs
 from rekindle.slurm_agent.orders.verbs import (
     ACTIVE,
     ENDED,
@@ -29,7 +29,6 @@ from rekindle.slurm_agent.orders.verbs import (
     OrderNotReady,
     OrderTry,
     Result,
-    Specs,
     done,
     present,
     refused,
@@ -37,6 +36,7 @@ from rekindle.slurm_agent.orders.verbs import (
     started,
 )
 from rekindle.slurm_agent.reading.jobs import HELD_BY_SLURM, spaced_reason
+from rekindle.slurm_agent.slurm.commands import Commands
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
@@ -47,7 +47,7 @@ SETTLED_WITHIN: Final = timedelta(seconds=240)
 class JobVerbs:
     """`own_actions` None: whose a hold is, is not asked (tests of one part)."""
 
-    def __init__(self, slurm: Slurm, specs: Specs, own_actions: OwnActions | None = None) -> None:
+    def __init__(self, slurm: Commands, specs: StoredSpecs, own_actions: OwnActions | None = None) -> None:
         self._slurm = slurm
         self._specs = specs
         self._own_actions = own_actions

@@ -16,6 +16,7 @@ from rekindle.compat import StrEnum, from_iso
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MailboxError
+from rekindle.slurm_agent.base.ports import OwnActions
 from rekindle.slurm_agent.base.store import Store, count
 
 KEEP: Final = timedelta(days=15)  # Source: SQS, a message is kept at most 14 days: no older one is delivered again
@@ -45,7 +46,7 @@ class Entry:
     answer: OrderResult | None
 
 
-class Journal:
+class Journal(OwnActions):
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -190,10 +191,7 @@ class Journal:
         found = [OrderResult.from_json(str(answer)).slurm_job for (answer,) in rows]
         return next((number for number in found if number is not None), None)
 
-    # ---- leaving.HoldRecords
-
     def holds(self, attempt: str) -> bool | None:
-        """Whether the last order that held this start, or let it go, held it; None: there was none."""
         try:
             name = parse_attempt(attempt)
         except MailboxError:

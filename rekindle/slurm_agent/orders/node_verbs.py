@@ -22,12 +22,13 @@ from rekindle.protocol.cluster.node_states import (
 )
 from rekindle.protocol.cluster.orders import REASON_PREFIX, Order
 from rekindle.protocol.wire import MAX_TEXT_CHARS
-from rekindle.slurm_agent.base.ports import NodeNow, Slurm
+from rekindle.slurm_agent.base.ports import NodeNow
 from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, done, refused
+from rekindle.slurm_agent.slurm.commands import Commands
 
 
 class NodeVerbs:
-    def __init__(self, slurm: Slurm) -> None:
+    def __init__(self, slurm: Commands) -> None:
         self._slurm = slurm
 
     def drain(self, order_try: OrderTry) -> Result:

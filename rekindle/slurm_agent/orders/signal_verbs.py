@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.orders import Outcome
-from rekindle.slurm_agent.base.ports import Slurm
 from rekindle.slurm_agent.orders.verbs import ENDED, OrderTry, Result, done, present, refused, stale
+from rekindle.slurm_agent.slurm.commands import Commands
 
 
-def signal(slurm: Slurm, order_try: OrderTry) -> Result:
+def signal(slurm: Commands, order_try: OrderTry) -> Result:
     """Refused rather than sent where it would be lost, or would kill what does not catch it."""
     order = order_try.order
     assert order.signal is not None, "orders.NEEDED"  # noqa: S101
@@ -29,7 +29,7 @@ def signal(slurm: Slurm, order_try: OrderTry) -> Result:
     return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
 
 
-def stacks(slurm: Slurm, order_try: OrderTry) -> Result:
+def stacks(slurm: Commands, order_try: OrderTry) -> Result:
     """The service orders it only after the run's own heartbeat declared a handler: without one the signal kills.
 
     Twice is as good as once.
@@ -48,7 +48,7 @@ def stacks(slurm: Slurm, order_try: OrderTry) -> Result:
     return done(f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports")
 
 
-def _listening(slurm: Slurm, order_try: OrderTry, otherwise: str) -> AttemptDoc | Result:
+def _listening(slurm: Commands, order_try: OrderTry, otherwise: str) -> AttemptDoc | Result:
     """The running job that a signal is for; a refusal where it would be lost, or kill what does not catch it."""
     order = order_try.order
     found = present(slurm, order)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order
-from rekindle.slurm_agent.base.ports import Slurm, SlurmError
+from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result, done, present, refused, stale
+from rekindle.slurm_agent.slurm.commands import Commands
 
 
-def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
+def shrink(slurm: Commands, order_try: OrderTry) -> Result:
     """Let a pending job run on fewer nodes: `nodes_min` to `nodes_max` of the order.
 
     Refused unless the job is pending, not held, and was submitted with a minimum that allows so few nodes.
@@ -42,7 +43,7 @@ def shrink(slurm: Slurm, order_try: OrderTry) -> Result:
     return done(f"job {doc.slurm_job} takes {order.nodes_min} nodes now; it asked for {size.low}")
 
 
-def restore_size(slurm: Slurm, order: Order, doc: AttemptDoc) -> str:
+def restore_size(slurm: Commands, order: Order, doc: AttemptDoc) -> str:
     """Give a held job the size that the order names, before it is released. Returns a note for people, or "".
 
     A job that stays small is better than one that does not start, so Slurm's refusal is only reported in the note.

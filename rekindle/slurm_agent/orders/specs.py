@@ -9,14 +9,13 @@ from rekindle.protocol.cluster.names import order_key
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
-from rekindle.slurm_agent.base.ports import KeptSpecs
+from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.orders.verbs import OrderNotReady
+from rekindle.slurm_agent.privileged.remote import RemoteKept
 
 
 class StoredSpecs:
-    """`verbs.Specs`."""
-
-    def __init__(self, *, s3: Any, bucket: str, cluster: str, kept: KeptSpecs) -> None:
+    def __init__(self, *, s3: Any, bucket: str, cluster: str, kept: SpecFolder | RemoteKept) -> None:
         self._s3 = s3
         self._bucket = bucket
         self._cluster = cluster

@@ -26,14 +26,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
-from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec, SlurmState
+from rekindle.protocol.cluster.documents import OVER, AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Barred, Order, Outcome, Sibling
 from rekindle.protocol.cluster.queue_place import QueueLoss, losses_text
 from rekindle.protocol.cluster.same_job import why_different
-from rekindle.slurm_agent.base.ports import Slurm
+from rekindle.slurm_agent.slurm.commands import Commands
 
 SOON_S: Final = 1.0
 
@@ -90,18 +90,6 @@ class OrderTry:
         return Result(outcome=outcome, detail=detail)
 
 
-class Specs(Protocol):
-    """What is needed to submit a job again, by its name."""
-
-    def get(self, name: str) -> JobSpec:
-        """Raises: LookupError where there is none that can be used."""
-        ...
-
-    def check(self, order: Order) -> None:
-        """Raises: OrderNotReady while S3 is away, LookupError for an order that the service did not write so."""
-        ...
-
-
 def done(detail: str, slurm_job: int | None = None) -> Result:
     return Result(outcome=Outcome.DONE, detail=detail, slurm_job=slurm_job)
 
@@ -125,7 +113,7 @@ class OrderedJob:
     lead: int = 0
 
 
-def present(slurm: Slurm, order: Order) -> OrderedJob | Result:
+def present(slurm: Commands, order: Order) -> OrderedJob | Result:
     """The job now, or a refusal: it is another attempt's, or another job has its number.
 
     Raises: SlurmError, OrderNotReady for a state that is not known.

@@ -109,7 +109,7 @@ class Copies:
         would_take(self._runner, spec, order, secrets=self._prepared(spec, order, old))
 
     def differences(self, spec: JobSpec, order: Order, copy: Job) -> tuple[str, ...]:
-        """See `ports.Slurm`. Raises: SlurmError."""
+        """See `Commands`. Raises: SlurmError."""
         spec, order = self._there(spec, order)
         settings = self._settings()
         environment = environment_of(settings.state_location, copy.job)
@@ -117,7 +117,7 @@ class Copies:
         return spec_differences(spec, order, copy, detail, environment, settings.version, self._hashes)
 
     def other_secrets(self, spec: JobSpec, order: Order, copy: int) -> tuple[str, ...]:  # noqa: ARG002
-        """See `ports.Slurm`. Raises: SlurmError."""
+        """See `Commands`. Raises: SlurmError."""
         environment = environment_of(self._settings().state_location, copy)
         return other_secrets(spec, environment.all or {}, self._hashes)
 

@@ -9,9 +9,11 @@ from datetime import datetime
 from typing import Final
 
 from rekindle.slurm_agent.base.clock import Clock
-from rekindle.slurm_agent.base.ports import LeaseHolder, Relay, SlurmUnavailable, Watcher
+from rekindle.slurm_agent.base.ports import LeaseHolder, SlurmUnavailable
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.publishing.outbox import Outbox
+from rekindle.slurm_agent.watching import watcher as watching
+from rekindle.slurm_agent.watching.relay import MailboxRelay
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,7 @@ class Watch:
     def __init__(
         self,
         *,
-        watcher: Watcher,
+        watcher: watching.Watch,
         outbox: Outbox,
         clock: Clock,
         problems: Problems,
@@ -47,13 +49,14 @@ class Watch:
         self._failures = 0
 
     def ask(self) -> int:
+        """The number of a look that begins after this moment."""
         with self._lock:
             look_number = self._begun + 1
         self._wake.set()
         return look_number
 
     def has_finished(self, look_number: int) -> bool:
-        """See dispatch.WatcherLoop: in that pass or a later one."""
+        """That look, or a later one, has read Slurm whole, and what it saw is kept to be published."""
         with self._lock:
             return self._finished >= look_number
 
@@ -109,7 +112,7 @@ class Relaying:
     def __init__(
         self,
         *,
-        relay: Relay,
+        relay: MailboxRelay,
         outbox: Outbox,
         clock: Clock,
         problems: Problems,

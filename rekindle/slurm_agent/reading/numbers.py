@@ -19,7 +19,7 @@ MAX_ASKED: Final = 2000  # ahead, in one look; the others one by one
 
 class Numbers:
     """Of one reading. `before` and `now` are numbers that were found to be no known job's, and when their jobs were
-    submitted: they are not asked about again. `start`: see `ports.Slurm`."""
+    submitted: they are not asked about again. `start`: see `Watch`."""
 
     def __init__(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -12,7 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.slurm_agent.base.aws import code_of, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
-from rekindle.slurm_agent.base.ports import AgentContext, Parts
+from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, OwnActions
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -22,6 +23,7 @@ from rekindle.slurm_agent.privileged.remote import (
     RemoteCaptures,
     RemoteCopies,
     RemoteGate,
+    RemoteKept,
     RemoteNodeMap,
     RemoteReads,
     RemoteWorkers,
@@ -37,6 +39,39 @@ from rekindle.slurm_agent.watching.joining import Joining, Rules
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.watcher import Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentContext:
+    """What the Slurm side is given. `s3` is a boto3 client. `guard_fd`: see `base.lock`; None in tests of one part."""
+
+    cluster: str
+    bucket: str
+    s3: Any
+    memory: Memory
+    own_actions: OwnActions
+    resource_config: str  # path of resource_config.json; need not exist
+    state_dir: Path
+    allow_file: str  # see `privileged.allowed`; need not exist
+    is_leaving: bool = False  # what is held is given back, and nothing else is done
+    guard_fd: int | None = None
+    holding: LeaseHolder | None = None  # None in tests of one part, and where nothing is changed
+    environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
+    wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
+    partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
+    accounts: frozenset[str] = frozenset()
+    channels: Channels | None = None  # to root's helper; None where this process has all the rights there are
+    keeps: bool = True  # False: specs are kept in memory alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The Slurm side, put together."""
+
+    slurm: Commands
+    watcher: Watch
+    kept: SpecFolder | RemoteKept
+    relay: MailboxRelay | None = None  # None in tests of one part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +162,10 @@ def build(ground: AgentContext) -> Parts:
         reads=parts.reads,
         gate=parts.gate,
         node_map=parts.node_map,
-        settings=watch.current_settings,
+        watch=watch,
         now=now,
         owners=owners,
-        asked=watch.asked,
         was_taken_out=joining.ask_again,
-        held_unprotected=watch.held_unprotected,
-        late_copies=watch.late_copies,
-        start=watch.start,
-        followed=watch.followed,
-        spec=watch.spec,
         deliver=relay.deliver,
         files=parts.files,
         captures=parts.captures,

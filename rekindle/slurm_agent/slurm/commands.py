@@ -1,4 +1,4 @@
-"""Carries out what the agent's core asks of Slurm: `ports.Slurm`."""
+"""Slurm's commands, as the orders need them: those about jobs; about nodes, see `node_commands`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, SlurmState
-from rekindle.protocol.cluster.node_states import StateMeaning, meanings_of, words_of
+from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
 from rekindle.protocol.cluster.orders import (
     MAX_NODE_COUNT,
     MAX_SLURM_JOB,
     Order,
-    Repair,
     Sibling,
     Signal,
     Verb,
-    check_node,
 )
 from rekindle.protocol.cluster.queue_place import QueueLoss
 from rekindle.protocol.cluster.same_job import why_different
-from rekindle.protocol.wire import MAX_TEXT_CHARS, MailboxError
 from rekindle.slurm_agent.base.ports import (
-    NodeNow,
     NotProtected,
+    OwnActions,
     QueuePlace,
     Repointed,
     Size,
@@ -42,24 +38,25 @@ from rekindle.slurm_agent.copies.spec import user_id
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
-from rekindle.slurm_agent.privileged.gate import Gate, is_own
+from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
 from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
-from rekindle.slurm_agent.reading.nodemap import NodeMap, gpus_of, serial_of
-from rekindle.slurm_agent.reading.nodes import Node, Settings
+from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cpus_for, fewest_nodes
 from rekindle.slurm_agent.reading.way_out import says_out
 from rekindle.slurm_agent.slurm.candidates import why_not_without
+from rekindle.slurm_agent.slurm.node_commands import NodeCommands, node_name
 from rekindle.slurm_agent.slurm.queue_place import losses, place_of
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.signal_readiness import is_ready
+from rekindle.slurm_agent.watching.watcher import Watch
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +65,13 @@ _SEEN_NOTHING: Final = None
 _SETTLES: Final = timedelta(seconds=2)
 
 
-class Commands:
-    """`settings` gives slurmctld's, as the watcher last read them. `deliver` brings a job's run its plan before it is
-    started again, and raises SlurmUnavailable where it cannot. `asked`, `held_unprotected` and
-    `late_copies`: see `Watch`."""
+class Commands(NodeCommands):
+    """Commands. Each is one argument list with a time limit, and raises SlurmError; none retries.
+
+    Reads ask slurmctld, never a cache. Each command that changes something inherits `AgentContext.guard_fd`, so that an
+    agent that is started again can tell that none of its forerunner's still runs. `deliver` brings a job's run its plan
+    before it is started again, and raises SlurmUnavailable where it cannot.
+    """
 
     def __init__(
         self,
@@ -80,51 +80,41 @@ class Commands:
         reads: CopyReads,
         gate: Gate | RemoteGate,
         node_map: NodeMap | RemoteNodeMap,
-        settings: Callable[[], Settings],
+        watch: Watch,
         now: Callable[[], datetime],
         owners: Owners,
-        asked: Callable[[Job], comment.Comment | None],
         was_taken_out: Callable[[Job], None] = lambda _: None,
-        held_unprotected: Callable[[], tuple[int, ...]] = tuple,
-        late_copies: Callable[[], tuple[int, ...]] = tuple,
-        start: Callable[[str], AttemptDoc | None],
-        followed: Callable[[], tuple[AttemptDoc, ...]] = tuple,
         deliver: Callable[[int], None] = lambda _: None,
-        spec: Callable[[str], JobSpec | None] = lambda _: None,
         files: UserFiles,
         captures: Captures | RemoteCaptures,
         copies: Copies | RemoteCopies,
     ) -> None:
+        super().__init__(reads, gate, node_map)
         self._files = files
         self._siblings = Siblings(
             cluster=cluster,
             reads=reads,
-            settings=settings,
-            asked=asked,
+            watch=watch,
             owners=owners,
-            spec=spec,
-            files=self._files,
+            files=files,
             state=captures.state,
         )
         self._copies = copies
-        self._rehearsals = Rehearsals(jobs=followed, spec=spec, would_take=self._rehearse, now=now)
+        self._rehearsals = Rehearsals(jobs=watch.followed, spec=watch.spec, would_take=self._rehearse, now=now)
         self._deliver = deliver
         self._cluster = cluster
-        self._reads = reads
-        self._gate = gate
-        self._map = node_map
-        self._settings = settings
+        self._watch = watch
         self._now = now
         self._owners = owners
-        self._asked = asked
         self._was_taken_out = was_taken_out
-        self._held_unprotected = held_unprotected
-        self._late_copies = late_copies
-        self._start = start
 
     # ---- reads
 
     def job(self, slurm_job: int) -> AttemptDoc | None:
+        """The job's present start (after a requeue: the new one). None: slurmctld does not know the job (any more).
+
+        Raises: NotProtected for a job that is none of ours.
+        """
         job = self._reads.job(_job(slurm_job))
         return None if job is None else self._doc(job)
 
@@ -143,7 +133,7 @@ class Commands:
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = replace(shown, is_ready=self._is_ready(shown, steps))
-        return history.now_of(self._cluster, shown, _SEEN_NOTHING, _NoOwnActions(), self._now())
+        return history.now_of(self._cluster, shown, _SEEN_NOTHING, OwnActions(), self._now())
 
     def _is_ready(self, shown: ShownJob, steps: int) -> bool | None:
         try:
@@ -152,24 +142,28 @@ class Commands:
             return None
 
     def start(self, attempt: str) -> AttemptDoc | None:
-        return self._start(attempt)
+        """What this agent, or one before it, has written down of a start; None: nothing. It tells whose job it was,
+        and when it was submitted. Raises: SlurmUnavailable where that is unknown now."""
+        return self._watch.start(attempt)
 
     def _own(self, job: Job) -> comment.Comment | None:
         """What the job says of itself, as far as that is its user's to say. Raises: SlurmUnavailable."""
-        asked = self._asked(job)
+        asked = self._watch.asked(job)
         return None if asked is None else self._owners.own(asked, job)
 
     def steps(self, slurm_job: int) -> int:
-        """A job whose comment says that its batch shell catches the signal has one where it runs: that shell."""
+        """How many steps of the job run, batch and extern not counted; 0 for one that is not known. A batch shell that
+        catches the signal, by the job's comment, is one."""
         job = self._reads.job(_job(slurm_job))
         if job is None or job.state is not SlurmState.RUNNING:
             return 0
-        asked = self._asked(job)
+        asked = self._watch.asked(job)
         return self._reads.steps().get(job.step_key, 0) or int(asked is not None and asked.signal_batch)
 
     def find_by_attempt(self, attempt: str) -> AttemptDoc | None:
+        """The job whose comment carries `attempt=<attempt>`, whatever its state and restart count; None: none known."""
         for job in sorted(self._reads.jobs(), key=lambda job: job.job):
-            asked = self._asked(job)
+            asked = self._watch.asked(job)
             if asked is None or asked.attempt != attempt or job.is_lump:
                 continue
             if self._owners.own(asked, job).attempt == attempt:  # a comment of another user's job may name it, too
@@ -177,12 +171,21 @@ class Commands:
         return None
 
     def sibling(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
+        """Another start of the run, of the same user, that has nodes or will get them without us; `besides` are none.
+
+        Raises: SlurmUnavailable where that is unknown now.
+        """
         return self._siblings.find(old, besides=besides)
 
     def is_held_by_admin(self, slurm_job: int) -> bool:
+        """An administrator holds the pending job, also where we had held it before: only he may let it go.
+
+        Raises: SlurmError where slurmctld does not tell who holds it.
+        """
         return self._reads.why_waiting(_job(slurm_job)) == HELD_BY_ADMIN
 
     def waiting(self) -> tuple[AttemptDoc, ...]:
+        """The protected jobs that wait held, by us or by others."""
         found = []
         for job in sorted(self._reads.jobs(), key=lambda job: job.job):
             if not job.is_held or job.is_lump:
@@ -195,44 +198,23 @@ class Commands:
                 found.append(doc)
         return tuple(found)
 
-    def nodes_out_by_us(self) -> tuple[NodeFacts, ...]:
-        ours = [node.name for node in self._reads.nodes() if _is_out_by_us(node)]
-        return tuple(now.facts for name in ours if (now := self.node(name)) is not None)
-
-    def node(self, name: str) -> NodeNow | None:
-        found = self._reads.node(name)
-        if found is None:
-            return None
-        place = self._map.read().place_of(found)
-        return NodeNow(
-            facts=NodeFacts(
-                name=found.name,
-                state=found.state,
-                flags=found.flags,
-                reason=found.reason,
-                instance_id=place.instance_id if place else None,
-                group=place.group if place else None,
-                jobs=self._reads.jobs_on(found.name),
-                gpus=gpus_of(found, place.instance_id if place else None),
-                serial=serial_of(found, place.instance_id if place else None),
-                booted_at=found.booted,
-            ),
-            booted_at=found.booted,
-            reason_at=found.reason_at,
-        )
-
     def held_unprotected(self) -> tuple[int, ...]:
-        return self._held_unprotected()
+        """The jobs that want no protection any more and wait because we hold them."""
+        return self._watch.held_unprotected()
 
     def late_copies(self) -> tuple[int, ...]:
-        return self._late_copies()
+        """Copies that wait beside the one that an order was answered with: slurmctld made them late."""
+        return self._watch.late_copies()
 
     def refusals_of_copies(self) -> tuple[str, ...]:
+        """What would be refused of copies of the jobs that are followed, one line each; asked of sbatch one by one."""
         return self._rehearsals.lines()
 
     # ---- jobs
 
     def note(self, slurm_job: int, order: Order, did: Verb | None = None) -> None:
+        """Write what is done to the job (the order's verb; `HOLD` while we hold it), and for which Incident, where
+        sacct shows it. Not over another's words, and of no effect on the order: raises nothing."""
         try:
             job = self._known(slurm_job)
             asked = self._own(job)
@@ -250,18 +232,18 @@ class Commands:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
 
     def signal(self, slurm_job: int, signal: Signal) -> None:
-        """To the steps; to the batch shell where only that catches it. Never to both: a step would get it twice from a
-        shell that passes it on."""
+        """scancel --signal, to the steps; to the batch shell where only that catches it. Never to both: a step would
+        get it twice from a shell that passes it on."""
         is_batch = self._is_for_the_shell(_job(slurm_job), signal)
         self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal, is_batch=is_batch)
 
     def signal_steps(self, slurm_job: int, signal: Signal) -> None:
-        """Never to the batch shell."""
+        """scancel --signal, to the steps whatever the script traps."""
         self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal)
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
-        asked = self._asked(job) if job is not None else None
+        asked = self._watch.asked(job) if job is not None else None
         if asked is not None and asked.signal == signal.value:
             return asked.signal_batch
         try:
@@ -274,18 +256,22 @@ class Commands:
         self._gate.make(Change(kind=kind, job=_job(slurm_job), **how))
 
     def check(self, order: Order) -> None:
+        """Before the first command of an order. Raises: BarredHere where an administrator does not allow it here."""
         self._gate.check(order)
 
     def barred_here(self) -> tuple[str, ...]:
+        """What an administrator does not allow as a whole, one line each, for people."""
         return self._gate.problems()
 
     def cancel(self, slurm_job: int) -> None:
         self._job_change(ChangeKind.CANCEL, slurm_job)
 
     def hold(self, slurm_job: int) -> None:
+        """scontrol uhold: a pending job. Its user's hold, as requeuehold's is: an administrator's differs from it."""
         self._job_change(ChangeKind.HOLD, slurm_job)
 
     def requeue_hold(self, slurm_job: int) -> None:
+        """scontrol requeuehold: of a running job, or of one that has ended and is still known."""
         self._job_change(ChangeKind.REQUEUE_HELD, slurm_job)
 
     def release(self, slurm_job: int) -> None:
@@ -293,14 +279,16 @@ class Commands:
         self._job_change(ChangeKind.RELEASE, slurm_job)
 
     def queue_place(self, slurm_job: int) -> QueuePlace:
+        """Of a job that waits held because of us: with the priority that it had before."""
         shown = self._reads.detail(self._known(slurm_job))
         place = place_of(shown)
         return replace(place, priority=place.priority or _noted_priority(text.value(shown.get("AdminComment"))))
 
     def restore_place(self, slurm_job: int, before: QueuePlace) -> tuple[QueueLoss, ...]:
-        """A priority that age and fairshare explain is left to Slurm."""
+        """Give a start as much of its place again as Slurm lets an operator give; what it has lost. A priority that age
+        and fairshare explain is left to Slurm."""
         job = self._known(slurm_job)
-        now, moves = place_of(self._reads.detail(job)), self._settings().priority_moves
+        now, moves = place_of(self._reads.detail(job)), self._watch.current_settings().priority_moves
         changes: list[dict[str, Any]] = []
         if before.qos not in ("", now.qos):
             changes.append({"qos": before.qos})
@@ -316,22 +304,26 @@ class Commands:
         return tuple(losses(before, now))
 
     def release_unprotected(self, slurm_job: int) -> None:
+        """scontrol release of one that is not ours any more."""
         self._job_change(ChangeKind.RELEASE, slurm_job)
 
     def cancel_copy(self, slurm_job: int) -> None:
+        """scancel of a copy of ours that waits and has never run; of no other job."""
         job = self._reads.job(_job(slurm_job))
         if job is not None and never_ran_as(job) is not None and job.state is SlurmState.PENDING:
             self._job_change(ChangeKind.CANCEL_WAITING, slurm_job)
 
     def start_now(self, slurm_job: int) -> None:
-        """Not in the second in which it was put back: its nodes would still take it for the start that was ended, and
-        fail it (seen on 24.11: "Job credential revoked")."""
+        """scontrol update starttime=now: a requeued job need not wait cred_expire+1 s. Not in the second in which it
+        was put back: its nodes would still take it for the start that was ended, and fail it (seen on 24.11: "Job
+        credential revoked")."""
         job = self._reads.job(_job(slurm_job))
         is_fresh = job is not None and job.submitted is not None and abs(self._now() - job.submitted) < _SETTLES
         self._job_change(ChangeKind.START, slurm_job, after_s=_SETTLES.seconds if is_fresh else 0)
 
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
-        names = [_node(name) for name in nodes]
+        """scontrol update excnodelist: of a pending job; none lifts it. Names that are nodes no more are left out."""
+        names = [node_name(name) for name in nodes]
         gone = self._gone(names)
         self._job_change(ChangeKind.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name not in gone))
 
@@ -343,16 +335,20 @@ class Commands:
         return job
 
     def needs_one_of(self, slurm_job: int, nodes: Collection[str]) -> str:
+        """Why a pending job could never start without those nodes; "" where nothing says so. slurmctld takes such a
+        list, and the job waits for ever (BadConstraints)."""
         if not nodes:
             return ""
         return why_not_without(self._reads.detail(self._known(slurm_job)), self._reads.nodes(), nodes)
 
     def size(self, slurm_job: int) -> Size:
+        """Of a pending job."""
         job = self._known(slurm_job)
         detail = self._reads.detail(job)
         return Size(low=fewest_nodes(detail) or job.node_count, fixed=self._copies.fixed(job, detail))
 
     def resize(self, slurm_job: int, low: int, high: int) -> None:
+        """scontrol update numnodes: of a pending job."""
         if not 0 < low <= high <= MAX_NODE_COUNT:
             raise SlurmRefused(f"{low} to {high} is no number of nodes")
         job = self._known(slurm_job)
@@ -364,6 +360,10 @@ class Commands:
         return frozenset(names) - {node.name for node in self._reads.nodes()} if names else frozenset()
 
     def submit(self, spec: JobSpec, order: Order) -> int:
+        """sbatch of the spec, held, as its user, with the order's environment, excluded nodes and comment; its id.
+
+        The comment carries `attempt=<order.new_attempt>`: it is how a submission is found again.
+        """
         self._check_user(spec, order)
         return self._copies.submit(spec, order, self._old(spec, order))
 
@@ -372,6 +372,10 @@ class Commands:
         self._copies.rehearse(spec, order, self._old(spec, order))
 
     def differences(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        """In what a copy that was submitted so is not the same job as its original; none: in nothing.
+
+        Raises: SlurmUnavailable where slurmctld has lost the copy, whatever job has its number now.
+        """
         copy = self._reads.job(_job(slurm_job))
         asked = self._own(copy) if copy is not None else None
         if copy is None or asked is None or (asked.attempt, copy.user) != (order.new_attempt, spec.user):
@@ -379,6 +383,7 @@ class Commands:
         return self._copies.differences(spec, order, copy)
 
     def other_secrets(self, slurm_job: int, spec: JobSpec, order: Order) -> tuple[str, ...]:
+        """The variables that the spec leaves out and that have another value in the copy than in its original."""
         return self._copies.other_secrets(spec, order, _job(slurm_job))
 
     def _old(self, spec: JobSpec, order: Order) -> int | None:
@@ -388,7 +393,7 @@ class Commands:
         old = self._reads.job(_job(order.slurm_job))
         if old is None or old.user != spec.user:
             return None
-        known = self._start(order.attempt) if order.attempt else None
+        known = self._watch.start(order.attempt) if order.attempt else None
         is_other = known and why_different(known, user=old.user, restart=old.restart, submitted_at=old.submitted)
         return None if is_other else old.job
 
@@ -404,8 +409,9 @@ class Commands:
             raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
 
     def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:
-        """What Slurm has canceled because its dependency can never be satisfied (`--kill-on-invalid-dep`) is put back
-        into the queue for it."""
+        """Let the jobs that wait for one wait for the other, or again for the same: those of its user, with `others`
+        everybody's. Idempotent. What Slurm has canceled because its dependency can never be satisfied
+        (`--kill-on-invalid-dep`) is put back into the queue for it."""
         changed, left = [], []
         jobs = self._reads.jobs()
         owner = next((job.user for job in jobs if job.job == _job(new_job)), "")
@@ -436,20 +442,6 @@ class Commands:
         except UnknownJob:
             return False
 
-    # ---- nodes
-
-    def drain(self, node: str, reason: str) -> None:
-        self._gate.make(Change(kind=ChangeKind.DRAIN, node=_node(node), text=_reason(reason)))
-
-    def resume(self, node: str) -> None:
-        self._gate.make(Change(kind=ChangeKind.RESUME, node=_node(node)))
-
-    def mark(self, node: str, repair: Repair) -> None:
-        self._gate.make(Change(kind=ChangeKind.MARK, node=_node(node), repair=repair))
-
-    def reboot(self, node: str, reason: str) -> None:
-        self._gate.make(Change(kind=ChangeKind.REBOOT, node=_node(node), text=_reason(reason)))
-
 
 def _noted_priority(noted: str) -> int | None:
     asked = comment.parse(noted)
@@ -465,45 +457,7 @@ def noting(asked: comment.Comment, order: Order, did: Verb, priority: int | None
     return replace(asked, others=(*kept, ("did", did.value), *incident))
 
 
-class _NoOwnActions:
-    """Reads of one job say what Slurm shows; who asked for it is the watcher's to tell."""
-
-    def has_ended(self, attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def has_requeued(self, new_attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def holds(self, attempt: str) -> bool | None:  # noqa: ARG002
-        return None
-
-    def is_unproven(self, new_attempt: str) -> bool:  # noqa: ARG002
-        return False
-
-    def copy_of(self, new_attempt: str) -> int | None:  # noqa: ARG002
-        return None
-
-
-def _is_out_by_us(node: Node) -> bool:
-    return is_own(node) and bool(
-        meanings_of(words_of(node.state, node.flags)) & {StateMeaning.DRAINED, StateMeaning.FAILING}
-    )
-
-
 def _job(slurm_job: int) -> int:
     if type(slurm_job) is not int or not 0 < slurm_job <= MAX_SLURM_JOB:
         raise SlurmRefused(f"{slurm_job!r} is no Slurm job's id")
     return slurm_job
-
-
-def _node(name: str) -> str:
-    try:
-        return check_node(name)
-    except MailboxError as err:
-        raise SlurmRefused(str(err)) from err
-
-
-def _reason(reason: str) -> str:
-    if not 0 < len(reason) <= MAX_TEXT_CHARS or not reason.isprintable():
-        raise SlurmRefused("a node's reason must be one line of text")
-    return reason

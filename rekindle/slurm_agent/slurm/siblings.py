@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.protocol.cluster.documents import OVER, AttemptDoc, JobSpec
+from rekindle.protocol.cluster.documents import OVER, AttemptDoc
 from rekindle.protocol.cluster.names import first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import RunTie, Sibling
 from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
@@ -25,32 +25,29 @@ from rekindle.slurm_agent.reading.run_identity import RunFacts, RunIdentity, sam
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.watching.attempt_docs import STARTED, base_of
 from rekindle.slurm_agent.watching.owners import Owners
+from rekindle.slurm_agent.watching.watcher import Watch
 
 _SHOWN: Final = ("AdminComment", "Extra")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
-    """`asked`: see `Watch`. `spec`: see `Watch`."""
-
     cluster: str
     reads: CopyReads
-    settings: Callable[[], Settings]
-    asked: Callable[[Job], comment.Comment | None]
+    watch: Watch
     owners: Owners
-    spec: Callable[[str], JobSpec | None]
     files: UserFiles
     state: Callable[[Settings], StateFiles | RemoteState]
 
     def find(self, old: AttemptDoc, *, besides: Collection[int]) -> Sibling | None:
-        """See `ports.Slurm.sibling`. One that is surely of the run comes first, then one that has nodes."""
+        """See `Commands.sibling`. One that is surely of the run comes first, then one that has nodes."""
         jobs = self.reads.jobs()
         own = next((job for job in jobs if job.job == old.slurm_job and job.user == old.user), None)
         alive = [job for job in jobs if job.user == old.user and _may_run(job) and job.job not in besides]
         if not old.user or not alive:
             return None
         details = self._details(alive)
-        state = self.state(self.settings())
+        state = self.state(self.watch.current_settings())
         ours = self._of_the_old(old, own, state)
         facts = {job.job: self._facts(job, details.get(job.job, {}), state, like=ours) for job in alive}
         known = {job.job: _bare(job) for job in jobs if not job.is_lump} | facts
@@ -112,13 +109,13 @@ class Siblings:
         """`like`: whose arguments it is compared by; they are searched for in all of slurmctld's state."""
         script = state.script(job.kept_as)
         line = (of_line(detail.get("SubmitLine") or "", (job.command,)).get("comment") or "").partition(" ")[0]
-        asked = self.asked(job)
+        asked = self.watch.asked(job)
         words = (job.comment, line, *(text.value(detail.get(name)) for name in _SHOWN))
         said = (asked, *(comment.parse(word) for word in words))
         is_alike = script is not None and (like is None or like.script == script)
         arguments = None
         if is_alike:  # slurmctld writes its state down some seconds later; a line may be shown at once
-            arguments = state.arguments(job, detail.get("SubmitLine", ""), self.settings().version)
+            arguments = state.arguments(job, detail.get("SubmitLine", ""), self.watch.current_settings().version)
             arguments = _after_the_script(job, detail.get("SubmitLine") or "") if arguments is None else arguments
         return replace(
             _bare(job),
@@ -140,7 +137,7 @@ class Siblings:
             return replace(facts, says=(*facts.says, *kept), job_id=job_id)
         facts = RunFacts(job=old.slurm_job, user=old.user, name=old.name, job_id=job_id, says=kept, state=old.state)
         facts = replace(facts, started_at=old.started_at, ended_at=old.ended_at)
-        spec = self.spec(old.spec) if old.spec is not None else None
+        spec = self.watch.spec(old.spec) if old.spec is not None else None
         if spec is None:
             return facts
         said = comment.parse(spec.options.get("comment") or "")
@@ -162,7 +159,7 @@ class Siblings:
         return state.variables(job.kept_as, used, OF_A_RUN)
 
     def _attempt(self, job: Job) -> str | None:
-        asked = self.asked(job)
+        asked = self.watch.asked(job)
         if asked is None:
             return None
         return base_of(self.cluster, job, self.owners.own(asked, job)).restarted(job.restart).name

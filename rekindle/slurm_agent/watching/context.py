@@ -29,7 +29,7 @@ WRITTEN: Final = "watch-written"  # when all of the cluster state was last writt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookInputs:
-    """What a look needs. `start`: see `ports.Slurm`."""
+    """What a look needs. `start`: see `Watch`."""
 
     cluster: str
     reads: CopyReads

@@ -25,7 +25,7 @@ _NOTHING: Final = comment.Comment()
 
 
 class Protection:
-    """`start`: see `ports.Slurm`. `spec`: see `Watch`. For two threads."""
+    """`start`: see `Watch`. `spec`: see `Watch`. For two threads."""
 
     def __init__(
         self,

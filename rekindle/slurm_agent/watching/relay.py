@@ -1,4 +1,4 @@
-"""Carries mailboxes that lie on shared paths to S3 and back, and tells which checkpoints lie there: `ports.Relay`.
+"""Carries mailboxes that lie on shared paths to S3 and back, and tells which checkpoints lie there.
 
 From S3 to the path: what the service writes (requests, plans, the fence, quarantine marks, the doorbell last). From the
 path to S3: what the run writes (heartbeats, replies, manifests, hashes, reports), each only as a whole message that its

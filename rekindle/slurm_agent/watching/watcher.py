@@ -1,4 +1,4 @@
-"""Reads Slurm and says what changed: `ports.Watcher`.
+"""Reads Slurm and says what changed.
 
 A look is one squeue and one scontrol show node. Beyond that: one squeue of steps while a protected job runs that is not
 known to be ready, one scontrol show job for each protected job that changed, its script once, and what a job that
@@ -163,7 +163,7 @@ class Watch:
         return self._inputs.protection.of(job, before, known.comment if known else "")
 
     def held_unprotected(self) -> tuple[int, ...]:
-        """See `ports.Slurm`, as of the last reading."""
+        """See `Commands`, as of the last reading."""
         return tuple(sorted(self._held.to_release))
 
     def followed(self) -> tuple[AttemptDoc, ...]:
@@ -171,7 +171,7 @@ class Watch:
         return tuple(self._held.docs.values())
 
     def late_copies(self) -> tuple[int, ...]:
-        """See `ports.Slurm`, as of the last reading."""
+        """See `Commands`, as of the last reading."""
         return tuple(sorted(self._held.late_copies))
 
     def tell_again(self) -> None:
