@@ -23,11 +23,12 @@ PATH_NAME: Final = re.compile(r"\{([a-z_]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation. `name` is its operationId; `path` is below PREFIX.
+    """One operation. `path` is below PREFIX.
 
     Every caller needs IAM's execute-api:Invoke on the method and path.
 
-    `run`: the handler. `summary` and `details`: one line, and what else a caller must know.
+    `run`: the handler; its name is the operationId, and its docstring the summary. `details`: what else a caller must
+    know.
     `query`: its query parameters, by name. `names`: the types of those in its path (NAMES).
     `forms`: the types of its body, by the member that distinguishes them; the first applies where none is present.
     `answers`: the schemas of its successful answers, by status. `refuses`: statuses of problems besides those that
@@ -37,11 +38,9 @@ class Operation:
     `is_versioned`: its document is replaced by version (versions.py), and its answer has an ETag.
     """
 
-    name: str
     method: str
     path: str
     tag: str
-    summary: str
     run: Callable[[Parts, Request], ApiResponse]
     answers: Mapping[int, Schema]
     details: str = ""
@@ -52,6 +51,14 @@ class Operation:
     is_versioned: bool = False
     refuses: tuple[int, ...] = ()
     example: Mapping[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+    @property
+    def summary(self) -> str:
+        return (self.run.__doc__ or "").removesuffix(".")
 
     @property
     def address(self) -> str:

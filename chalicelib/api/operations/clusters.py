@@ -39,17 +39,17 @@ class NodeRepair:
 
 
 def list_clusters(parts: Parts, _: Request) -> ApiResponse:
-    """Slurm clusters whose agents have reported."""
+    """Slurm clusters and their agents."""
     return ok({"clusters": parts.slurm_clusters.listing()})
 
 
 def get_cluster(parts: Parts, request: Request) -> ApiResponse:
-    """One Slurm cluster: agent, nodes, runs."""
+    """One Slurm cluster with its nodes and runs."""
     return ok(parts.slurm_clusters.one(request.names["cluster"]))
 
 
 def repair_node(parts: Parts, request: Request) -> ApiResponse:
-    """Reboot or replace a node."""
+    """Reboot or replace a node; no job on it is ever killed."""
     form: NodeRepair = request.form
     outcome = parts.orders.repair_node(
         request.names["cluster"],
@@ -64,7 +64,7 @@ def repair_node(parts: Parts, request: Request) -> ApiResponse:
 
 
 def list_hardware(parts: Parts, _: Request) -> ApiResponse:
-    """Hardware with faults."""
+    """Hardware with faults, across Jobs, clusters and replacements; repeated ones first."""
     return ok({"hardware": parts.hardware_ledgers.listing()})
 
 
@@ -117,32 +117,26 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="list_clusters",
         method="GET",
         path="/clusters",
         tag="clusters",
-        summary="Slurm clusters and their agents",
         run=list_clusters,
         links={"get_cluster": {"cluster": "/clusters/0/cluster"}},
         answers={200: ref("Clusters")},
     ),
     Operation(
-        name="get_cluster",
         method="GET",
         path="/clusters/{cluster}",
         tag="clusters",
-        summary="One Slurm cluster with its nodes and runs",
         run=get_cluster,
         links={"repair_node": {"cluster": "/cluster", "node": "/nodes/0/name"}},
         answers={200: ref("Cluster")},
         refuses=(400,),
     ),
     Operation(
-        name="repair_node",
         method="POST",
         path="/clusters/{cluster}/nodes/{node}/repair",
         tag="clusters",
-        summary="Reboot or replace a node; no job on it is ever killed",
         details="`node` is its name in Slurm, or its instance id. `force` passes over the policy's budgets only.",
         run=repair_node,
         forms={
@@ -154,11 +148,9 @@ OPERATIONS = (
         example={"do": "reboot", "why": "ECC errors by the hundred"},
     ),
     Operation(
-        name="list_hardware",
         method="GET",
         path="/hardware",
         tag="clusters",
-        summary="Hardware with faults, across Jobs, clusters and replacements; repeated ones first",
         run=list_hardware,
         answers={200: ref("SuspectHardwareList")},
     ),

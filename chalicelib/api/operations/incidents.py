@@ -66,7 +66,7 @@ def list_incidents(parts: Parts, request: Request) -> ApiResponse:
 
 
 def get_incident(parts: Parts, request: Request) -> ApiResponse:
-    """One Incident with the newest of its timeline."""
+    """One Incident with everything that its decisions rest on."""
     incident_id = request.names["incident_id"]
     looked, lines = parts.store.load_with_timeline(incident_id)
     timeline = [entry.to_wire(defaults=True) for entry in lines]
@@ -90,7 +90,7 @@ def _summary(incident: Incident) -> dict[str, Any]:
 
 
 def get_timeline(parts: Parts, request: Request) -> ApiResponse:
-    """The story of an Incident, a page at a time."""
+    """The timeline of an Incident from its beginning, a page at a time."""
     lines, cursor = parts.listings.timeline(request.names["incident_id"], limit=request.limit, cursor=request.cursor)
     return ok({"timeline": [line.to_wire(defaults=True) for line in lines], "cursor": cursor})
 
@@ -116,7 +116,7 @@ def incident_report(parts: Parts, request: Request) -> ApiResponse:
 
 
 def cancel_incident(parts: Parts, request: Request) -> ApiResponse:
-    """Order the end of an Incident."""
+    """End an Incident at its next observation; what has been done stays done."""
     outcome = parts.orders.cancel(request.names["incident_id"], who=request.who, key=request.key)
     return order_accepted(parts, outcome, is_held=False)
 
@@ -175,11 +175,9 @@ ANSWERS: Final[Mapping[str, Schema | Written]] = {
 
 OPERATIONS = (
     Operation(
-        name="list_incidents",
         method="GET",
         path="/incidents",
         tag="incidents",
-        summary="Incidents, newest first, a page at a time",
         details="A page may hold fewer rows than `limit`, even none, and yet have a cursor: go on until it is null.",
         run=list_incidents,
         query={
@@ -200,11 +198,9 @@ OPERATIONS = (
         answers={200: ref("Incidents")},
     ),
     Operation(
-        name="get_incident",
         method="GET",
         path="/incidents/{incident_id}",
         tag="incidents",
-        summary="One Incident with everything that its decisions rest on",
         run=get_incident,
         links={
             "get_timeline": INCIDENT_LINK,
@@ -216,32 +212,26 @@ OPERATIONS = (
         answers={200: ref("Incident")},
     ),
     Operation(
-        name="get_timeline",
         method="GET",
         path="/incidents/{incident_id}/timeline",
         tag="incidents",
-        summary="The timeline of an Incident from its beginning, a page at a time",
         run=get_timeline,
         query=PAGED,
         answers={200: ref("Timeline")},
     ),
     Operation(
-        name="incident_report",
         method="GET",
         path="/incidents/{incident_id}/report",
         tag="incidents",
-        summary="A fresh signed link to an Incident's page",
         details="The page is one HTML document that loads nothing else. The link opens it for everyone who has the "
         "link, until `until` at the latest: it ends with the credentials that signed it, which may be sooner.",
         run=incident_report,
         answers={200: ref("IncidentReport")},
     ),
     Operation(
-        name="cancel_incident",
         method="POST",
         path="/incidents/{incident_id}/cancel",
         tag="incidents",
-        summary="End an Incident at its next observation; what has been done stays done",
         run=cancel_incident,
         forms={"": Nothing},
         links=TAKEN_LINKS,

@@ -133,7 +133,7 @@ def list_jobs(parts: Parts, request: Request) -> ApiResponse:
 
 
 def register_job(parts: Parts, request: Request) -> ApiResponse:
-    """Protect a training job, or a Slurm job. Idempotent."""
+    """Protect a run from now on."""
     wanted: SlurmJob | TrainingJob = request.form
     if isinstance(wanted, SlurmJob):
         job = parts.orders.register_slurm(
@@ -169,7 +169,7 @@ def watch_of(wanted: TrainingJob) -> dict[str, Any]:
 
 
 def get_job(parts: Parts, request: Request) -> ApiResponse:
-    """One Job, its Attempts and its newest Incidents."""
+    """One Job with its attempts and newest Incidents."""
     job = parts.registry.get(request.names["job_id"])
     attempts = parts.registry.attempts(job.job_id)
     incidents = parts.store.list_for_job(job.job_id, limit=INCIDENTS_SHOWN)
@@ -183,12 +183,12 @@ def get_job(parts: Parts, request: Request) -> ApiResponse:
 
 
 def checkpoint_job(parts: Parts, request: Request) -> ApiResponse:
-    """Order a checkpoint."""
+    """Ask the run for a checkpoint now; nothing is stopped."""
     return order_accepted(parts, parts.orders.checkpoint(_running(parts, request), who=request.who, key=request.key))
 
 
 def stop_job(parts: Parts, request: Request) -> ApiResponse:
-    """Order a stop for good."""
+    """Save, stop, and leave it stopped; a resubmission starts it again."""
     form: Stop = request.form
     outcome = parts.orders.stop(_running(parts, request), who=request.who, key=request.key, checkpoint=form.checkpoint)
     return order_accepted(parts, outcome)
@@ -208,7 +208,7 @@ def _running(parts: Parts, request: Request) -> str:
 
 
 def resubmit_job(parts: Parts, request: Request) -> ApiResponse:
-    """Order a resubmission."""
+    """Save, stop and submit again."""
     form: Resubmission = request.form
     outcome = parts.orders.resubmit(
         request.names["job_id"],
@@ -249,11 +249,9 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="list_jobs",
         method="GET",
         path="/jobs",
         tag="jobs",
-        summary="Jobs, a page at a time",
         run=list_jobs,
         query={
             "active": Parameter(Annotated[bool, "only those that run, or only those that are over"]),
@@ -263,11 +261,9 @@ OPERATIONS = (
         answers={200: ref("Jobs")},
     ),
     Operation(
-        name="register_job",
         method="POST",
         path="/jobs",
         tag="jobs",
-        summary="Protect a run from now on",
         details="A Job that is protected already stays as it is, except for how it is watched.",
         run=register_job,
         forms={"training_job": TrainingJob, "slurm_job": SlurmJob},
@@ -278,11 +274,9 @@ OPERATIONS = (
         example={"training_job": "llm-pretrain-7", "policy": "default"},
     ),
     Operation(
-        name="get_job",
         method="GET",
         path="/jobs/{job_id}",
         tag="jobs",
-        summary="One Job with its attempts and newest Incidents",
         run=get_job,
         links={
             "job_curves": JOB_LINK,
@@ -295,11 +289,9 @@ OPERATIONS = (
         answers={200: ref("JobInFull")},
     ),
     Operation(
-        name="checkpoint_job",
         method="POST",
         path="/jobs/{job_id}/checkpoint",
         tag="jobs",
-        summary="Ask the run for a checkpoint now; nothing is stopped",
         run=checkpoint_job,
         forms={"": Nothing},
         links=TAKEN_LINKS,
@@ -307,11 +299,9 @@ OPERATIONS = (
         is_order=True,
     ),
     Operation(
-        name="stop_job",
         method="POST",
         path="/jobs/{job_id}/stop",
         tag="jobs",
-        summary="Save, stop, and leave it stopped; a resubmission starts it again",
         run=stop_job,
         forms={"": Stop},
         links=TAKEN_LINKS,
@@ -320,11 +310,9 @@ OPERATIONS = (
         example={"checkpoint": True},
     ),
     Operation(
-        name="resubmit_job",
         method="POST",
         path="/jobs/{job_id}/resubmit",
         tag="jobs",
-        summary="Save, stop and submit again",
         run=resubmit_job,
         forms={"": Resubmission},
         links=TAKEN_LINKS,

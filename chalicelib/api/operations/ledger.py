@@ -48,45 +48,45 @@ class Rehearsal:
 
 
 def job_curves(parts: Parts, request: Request) -> ApiResponse:
-    """A run's curves."""
+    """A run's curves: loss, steps, step time, gradient norm."""
     minutes = int(request.query.get("minutes", DEFAULT_MINUTES))
     until = moment_of(request.query.get("until"), "until")
     return ok(parts.curves.read(request.names["job_id"], minutes=minutes, until=until))
 
 
 def job_ledger(parts: Parts, request: Request) -> ApiResponse:
-    """A Job's ledger."""
+    """What a Job's Incidents cost and saved, and its ETTR."""
     return ok(parts.ledgers.job(request.names["job_id"]))
 
 
 def incident_ledger(parts: Parts, request: Request) -> ApiResponse:
-    """An Incident's ledger."""
+    """What an Incident cost and saved, stage by stage."""
     return ok(parts.ledgers.incident(request.names["incident_id"]))
 
 
 def postmortem(parts: Parts, request: Request) -> ApiResponse:
-    """An Incident's post-mortem."""
+    """An Incident's post-mortem in Markdown."""
     return ok({"markdown": parts.ledgers.postmortem(request.names["incident_id"])})
 
 
 def incident_trace(parts: Parts, request: Request) -> ApiResponse:
-    """An Incident's trace."""
+    """An Incident as an OpenTelemetry trace: an export request in OTLP's JSON form."""
     return ok(parts.traces.of(parts.traces.load(request.names["incident_id"])))
 
 
 def fleet_ledger(parts: Parts, request: Request) -> ApiResponse:
-    """The fleet's ledger."""
+    """What all Incidents of so many days cost and saved."""
     return ok(parts.ledgers.fleet(int(request.query.get("days", DEFAULT_DAYS))))
 
 
 def start_drill(parts: Parts, request: Request) -> ApiResponse:
-    """Rehearse a fault."""
+    """Rehearse a fault on a living run: real reads, real decisions, and nothing is done."""
     result = parts.drills.start(request.names["job_id"], request.form.fault, who=request.who, key=request.key)
     return ok(result, status=201)
 
 
 def get_drill(parts: Parts, request: Request) -> ApiResponse:
-    """A rehearsal's result."""
+    """A rehearsal's result; kept for 30 days."""
     return ok(parts.drills.get(request.names["drill_id"]))
 
 
@@ -258,11 +258,9 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="job_curves",
         method="GET",
         path="/jobs/{job_id}/curves",
         tag="jobs",
-        summary="A run's curves: loss, steps, step time, gradient norm",
         run=job_curves,
         query={
             "minutes": Parameter(Annotated[int, Whole(1, MAX_MINUTES), "the window"], DEFAULT_MINUTES),
@@ -271,58 +269,46 @@ OPERATIONS = (
         answers={200: ref("Curves")},
     ),
     Operation(
-        name="job_ledger",
         method="GET",
         path="/jobs/{job_id}/ledger",
         tag="ledger",
-        summary="What a Job's Incidents cost and saved, and its ETTR",
         run=job_ledger,
         answers={200: ref("JobLedger")},
     ),
     Operation(
-        name="incident_ledger",
         method="GET",
         path="/incidents/{incident_id}/ledger",
         tag="ledger",
-        summary="What an Incident cost and saved, stage by stage",
         run=incident_ledger,
         answers={200: ref("IncidentLedger")},
     ),
     Operation(
-        name="postmortem",
         method="GET",
         path="/incidents/{incident_id}/postmortem",
         tag="ledger",
-        summary="An Incident's post-mortem in Markdown",
         run=postmortem,
         answers={200: ref("Postmortem")},
     ),
     Operation(
-        name="incident_trace",
         method="GET",
         path="/incidents/{incident_id}/trace",
         tag="ledger",
-        summary="An Incident as an OpenTelemetry trace: an export request in OTLP's JSON form",
         details="An open Incident's trace ends now. The ids of its spans are the same each time.",
         run=incident_trace,
         answers={200: ref("Trace")},
     ),
     Operation(
-        name="fleet_ledger",
         method="GET",
         path="/ledger",
         tag="ledger",
-        summary="What all Incidents of so many days cost and saved",
         run=fleet_ledger,
         query={"days": Parameter(Annotated[int, Whole(1, MAX_DAYS), "the window"], DEFAULT_DAYS)},
         answers={200: ref("FleetLedger")},
     ),
     Operation(
-        name="start_drill",
         method="POST",
         path="/jobs/{job_id}/drills",
         tag="drills",
-        summary="Rehearse a fault on a living run: real reads, real decisions, and nothing is done",
         run=start_drill,
         forms={"": Rehearsal},
         links={"get_drill": {"drill_id": "/drill_id"}},
@@ -331,11 +317,9 @@ OPERATIONS = (
         example={"fault": DRILLS[0].fault.value},
     ),
     Operation(
-        name="get_drill",
         method="GET",
         path="/drills/{drill_id}",
         tag="drills",
-        summary="A rehearsal's result; kept for 30 days",
         run=get_drill,
         answers={200: ref("Drill")},
     ),

@@ -52,12 +52,12 @@ def list_policies(parts: Parts, _: Request) -> ApiResponse:
 
 
 def get_policy(parts: Parts, request: Request) -> ApiResponse:
-    """One policy: the document, and every field with what counts."""
+    """One policy: the document as it is stored, and every field with what counts."""
     return versioned(parts.policy_documents.get(request.names["name"]))
 
 
 def put_policy(parts: Parts, request: Request) -> ApiResponse:
-    """Store a document in place of the version that the caller has read."""
+    """Store a policy in place of the version that was read."""
     form: Replacement = request.form
     return replace(
         request, lambda version: parts.policy_documents.put(request.names["name"], form.document, replaces=version)
@@ -65,7 +65,7 @@ def put_policy(parts: Parts, request: Request) -> ApiResponse:
 
 
 def validate_policy(parts: Parts, request: Request) -> ApiResponse:
-    """Every problem of a document, with its field."""
+    """Try a document: every problem with its field."""
     form: Trial = request.form
     own = form.document.get("name")
     # A document that says its own name is tried under that one: a person who asks has no other in mind.
@@ -74,7 +74,7 @@ def validate_policy(parts: Parts, request: Request) -> ApiResponse:
 
 
 def diff_policy(parts: Parts, request: Request) -> ApiResponse:
-    """What would change, field by field."""
+    """What would change, field by field, if this document were stored."""
     return ok(parts.policy_documents.diff(request.names["name"], request.form.document))
 
 
@@ -126,32 +126,26 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="list_policies",
         method="GET",
         path="/policies",
         tag="policies",
-        summary="Every policy in brief",
         run=list_policies,
         links={"get_policy": {"name": "/policies/0/name"}},
         answers={200: ref("Policies")},
     ),
     Operation(
-        name="get_policy",
         method="GET",
         path="/policies/{name}",
         tag="policies",
-        summary="One policy: the document as it is stored, and every field with what counts",
         run=get_policy,
         links={"put_policy": {"name": "/name"}, "diff_policy": {"name": "/name"}},
         is_versioned=True,
         answers={200: ref("Policy")},
     ),
     Operation(
-        name="put_policy",
         method="PUT",
         path="/policies/{name}",
         tag="policies",
-        summary="Store a policy in place of the version that was read",
         details=(
             "Refused with 412 where another version is stored by now, with 428 where none is named. Open Incidents "
             "keep the policy with which they began."
@@ -166,22 +160,18 @@ OPERATIONS = (
         example={"document": {"budgets": {"max_attempts": 20}}, "version": 0},
     ),
     Operation(
-        name="validate_policy",
         method="POST",
         path="/policies/validate",
         tag="policies",
-        summary="Try a document: every problem with its field",
         run=validate_policy,
         forms={"": Trial},
         answers={200: ref("PolicyVerdict")},
         example={"document": {"budgets": {"max_attempts": 20}}},
     ),
     Operation(
-        name="diff_policy",
         method="POST",
         path="/policies/{name}/diff",
         tag="policies",
-        summary="What would change, field by field, if this document were stored",
         run=diff_policy,
         forms={"": Comparison},
         answers={200: ref("PolicyDiff")},

@@ -25,12 +25,12 @@ class Replacement:
 
 
 def get_prices(parts: Parts, _: Request) -> ApiResponse:
-    """What counts, row by row."""
+    """What an hour of each instance type costs, with source and date; GPU types that have no price."""
     return versioned(parts.price_table.get())
 
 
 def put_prices(parts: Parts, request: Request) -> ApiResponse:
-    """Store a document in place of the version that the caller has read."""
+    """Store the price table in place of the version that was read."""
     form: Replacement = request.form
     return replace(request, lambda version: parts.price_table.put(form.document, replaces=version))
 
@@ -61,21 +61,17 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="get_prices",
         method="GET",
         path="/prices",
         tag="ledger",
-        summary="What an hour of each instance type costs, with source and date; GPU types that have no price",
         run=get_prices,
         is_versioned=True,
         answers={200: ref("PriceTable")},
     ),
     Operation(
-        name="put_prices",
         method="PUT",
         path="/prices",
         tag="ledger",
-        summary="Store the price table in place of the version that was read",
         details=(
             "The document counts whole: a type that it does not name has no price. Refused with 412 where another "
             "version is stored by now, with 428 where none is named."

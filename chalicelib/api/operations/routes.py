@@ -17,8 +17,8 @@ from chalicelib.api.schema import Schema, Written, any_object, any_text, record
 from chalicelib.domain.model.errors import RecoveryError
 
 
-def describe(_: Parts, request: Request) -> ApiResponse:
-    """This API's OpenAPI document, with the address of this request."""
+def openapi(_: Parts, request: Request) -> ApiResponse:
+    """This document."""
     return ok(description(base=request.path.removesuffix("/openapi.json") or PREFIX))
 
 
@@ -32,12 +32,10 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *prices.OPERATIONS,
     *clusters.OPERATIONS,
     Operation(
-        name="openapi",
         method="GET",
         path="/openapi.json",
         tag="service",
-        summary="This document",
-        run=describe,
+        run=openapi,
         answers={
             200: record(
                 {"openapi": any_text(), "info": any_object("what this is"), "paths": any_object("every operation")},

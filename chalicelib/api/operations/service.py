@@ -23,12 +23,12 @@ _FEW: Final = {
 
 
 def health(parts: Parts, _: Request) -> ApiResponse:
-    """Alive. Touches nothing."""
+    """Alive, and which stage."""
     return ok({"status": "ok", "stage": parts.stage, "at": parts.clock.now().isoformat()})
 
 
 def status(parts: Parts, _: Request) -> ApiResponse:
-    """Counts of what is in progress now."""
+    """How many Jobs and open Incidents, and whether all is paused."""
     newest = parts.listings.incidents(IncidentQuery(is_open=True), limit=DEFAULT_LIMIT)
     return ok(
         {
@@ -42,22 +42,22 @@ def status(parts: Parts, _: Request) -> ApiResponse:
 
 
 def list_quarantine(parts: Parts, request: Request) -> ApiResponse:
-    """Events that could not be read, left where they are."""
+    """Events that could not be read."""
     return ok({"events": list(parts.quarantine.peek(limit=min(request.limit, MAX_QUARANTINED)))})
 
 
 def redrive_quarantine(parts: Parts, _: Request) -> ApiResponse:
-    """Feed quarantined events in again."""
+    """Feed quarantined events in again, at most 100."""
     return ok(parts.redriver.redrive(limit=MAX_REDRIVEN))
 
 
 def list_undelivered(parts: Parts, request: Request) -> ApiResponse:
-    """Notices that did not reach a channel, left where they are."""
+    """Notices that did not reach a channel, and why."""
     return ok({"notices": list(parts.undelivered.peek(limit=min(request.limit, MAX_QUARANTINED)))})
 
 
 def redrive_undelivered(parts: Parts, _: Request) -> ApiResponse:
-    """Send them again."""
+    """Send notices that were given up again, at most 100."""
     return ok(parts.undelivered.send_again(limit=MAX_REDRIVEN))
 
 
@@ -100,61 +100,49 @@ ANSWERS: Final[Mapping[str, Schema]] = {
 
 OPERATIONS = (
     Operation(
-        name="health",
         method="GET",
         path="/health",
         tag="service",
-        summary="Alive, and which stage",
         run=health,
         answers={200: ref("Health")},
     ),
     Operation(
-        name="status",
         method="GET",
         path="/status",
         tag="service",
-        summary="How many Jobs and open Incidents, and whether all is paused",
         run=status,
         links={"get_incident": FIRST_INCIDENT_LINK},
         answers={200: ref("Status")},
     ),
     Operation(
-        name="list_quarantine",
         method="GET",
         path="/quarantine",
         tag="service",
-        summary="Events that could not be read",
         run=list_quarantine,
         query=_FEW,
         answers={200: ref("Quarantine")},
     ),
     Operation(
-        name="redrive_quarantine",
         method="POST",
         path="/quarantine/redrive",
         tag="service",
-        summary="Feed quarantined events in again, at most 100",
         run=redrive_quarantine,
         forms={"": Nothing},
         answers={200: ref("Redriven")},
         is_order=True,
     ),
     Operation(
-        name="list_undelivered",
         method="GET",
         path="/undelivered",
         tag="service",
-        summary="Notices that did not reach a channel, and why",
         run=list_undelivered,
         query=_FEW,
         answers={200: ref("Undelivered")},
     ),
     Operation(
-        name="redrive_undelivered",
         method="POST",
         path="/undelivered/redrive",
         tag="service",
-        summary="Send notices that were given up again, at most 100",
         details="What has arrived meanwhile is not sent twice; what fails again comes back here with the new reason.",
         run=redrive_undelivered,
         forms={"": Nothing},

@@ -50,12 +50,12 @@ class Answer:
 
 
 def read_switches(parts: Parts, _: Request) -> ApiResponse:
-    """Pause, shadow mode and the breaker."""
+    """How pause, shadow mode and the breaker stand."""
     return ok(parts.switches.read())
 
 
 def read_holds(parts: Parts, request: Request) -> ApiResponse:
-    """What holds an order now."""
+    """What holds an order about a Job or a cluster's nodes now, or an Incident's next step."""
     found = parts.holds.of(**{name: request.query.get(name) for name in ("job_id", "cluster", "incident_id")})
     return ok({"held_by": [hold.to_wire() for hold in found]})
 
@@ -68,7 +68,7 @@ def set_pause(parts: Parts, request: Request) -> ApiResponse:
 
 
 def set_shadow(parts: Parts, request: Request) -> ApiResponse:
-    """Shadow mode for a Job, a cluster or everything."""
+    """Shadow mode for a Job, a cluster or everything: decide and notify, do nothing."""
     form: Shadow = request.form
     if form.scope is ShadowScope.CLUSTER and form.on and form.name:
         parts.slurm_clusters.known(form.name)  # a name that is misspelt would hold nothing, and look as if it did
@@ -77,18 +77,18 @@ def set_shadow(parts: Parts, request: Request) -> ApiResponse:
 
 
 def lift_breaker(parts: Parts, request: Request) -> ApiResponse:
-    """Let go on what the breaker holds."""
+    """Let everything go on that the fleet-wide breaker holds."""
     parts.report(parts.switches.lift_breaker(who=request.who))
     return ok(parts.switches.read())
 
 
 def list_approvals(parts: Parts, _: Request) -> ApiResponse:
-    """What waits for an answer."""
+    """Every open question, the one that runs out first at the top."""
     return ok({"approvals": parts.approvals.pending()})
 
 
 def answer_approval(parts: Parts, request: Request) -> ApiResponse:
-    """Approve or deny."""
+    """Approve or deny; the first answer counts."""
     form: Answer = request.form
     outcome = parts.approvals.answer(
         request.names["incident_id"],
@@ -151,20 +151,16 @@ ANSWERS: Final[Mapping[str, Schema | Written]] = {
 
 OPERATIONS = (
     Operation(
-        name="read_switches",
         method="GET",
         path="/switches",
         tag="switches",
-        summary="How pause, shadow mode and the breaker stand",
         run=read_switches,
         answers={200: ref("Switches")},
     ),
     Operation(
-        name="read_holds",
         method="GET",
         path="/holds",
         tag="switches",
-        summary="What holds an order about a Job or a cluster's nodes now, or an Incident's next step",
         details="The first of `incident_id`, `job_id` and `cluster` that is given counts; without any, what holds "
         "everywhere. What only the step itself can meet (a question to people, a budget) is not foretold.",
         run=read_holds,
@@ -177,11 +173,9 @@ OPERATIONS = (
         refuses=(404,),
     ),
     Operation(
-        name="set_pause",
         method="PUT",
         path="/pause",
         tag="switches",
-        summary="Set or lift the global pause",
         details="While it is set, Incidents are opened and watched, and nothing is done. "
         "It takes effect at the next observation.",
         run=set_pause,
@@ -193,11 +187,9 @@ OPERATIONS = (
         example={"paused": True, "why": "maintenance of the fabric"},
     ),
     Operation(
-        name="set_shadow",
         method="PUT",
         path="/shadow",
         tag="switches",
-        summary="Shadow mode for a Job, a cluster or everything: decide and notify, do nothing",
         run=set_shadow,
         forms={"": Shadow},
         answers={200: ref("Switches")},
@@ -206,22 +198,18 @@ OPERATIONS = (
         example={"scope": "everywhere", "on": True},
     ),
     Operation(
-        name="lift_breaker",
         method="POST",
         path="/breaker/lift",
         tag="switches",
-        summary="Let everything go on that the fleet-wide breaker holds",
         run=lift_breaker,
         forms={"": Nothing},
         answers={200: ref("Switches")},
         is_order=True,
     ),
     Operation(
-        name="list_approvals",
         method="GET",
         path="/approvals",
         tag="approvals",
-        summary="Every open question, the one that runs out first at the top",
         run=list_approvals,
         links={
             "get_incident": {"incident_id": "/approvals/0/incident/incident_id"},
@@ -233,11 +221,9 @@ OPERATIONS = (
         answers={200: ref("Approvals")},
     ),
     Operation(
-        name="answer_approval",
         method="POST",
         path="/incidents/{incident_id}/approvals/{approval_id}",
         tag="approvals",
-        summary="Approve or deny; the first answer counts",
         run=answer_approval,
         forms={
             "": Answer,
