@@ -26,6 +26,7 @@ from chalicelib.platforms.slurm.starts import is_newer, is_of, places_of, waits_
 from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox
+from chalicelib.services.perform.cluster_orders import ANSWER_LATE, DONE, MAX_TRIES, give
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Standing, Verb
@@ -45,22 +46,12 @@ from rekindle.protocol.wire import is_id
 # How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
 # could meet a run that a person has started meanwhile; it is decided, and ordered, anew.
 START_VALID: Final = timedelta(minutes=10)
-# An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
-# be on its way.
-ANSWER_LATE: Final = timedelta(minutes=5)
 OLD: Final = timedelta(seconds=60)  # what the cluster state shows; its agent tells of a new reading every 30 s
-MAX_TRIES: Final = 5
 MAX_EARLIER_STARTS: Final = 16  # of a submission, in which its Job is looked for; each costs one read of a table
 MAX_SIBLINGS: Final = 8  # starts of a cluster that were written of last; each costs two GETs
 # What an earlier resubmission of ours left in the environment that the new one starts from, and must not speak again.
 _STALE: Final = (ENV_RESUME_STEP, ENV_RESUME_URI, ENV_RESUME_MANIFEST, ENV_INCIDENT)
 
-_DONE: Final = {
-    Outcome.DONE: Done.DONE,
-    Outcome.ALREADY: Done.ALREADY,
-    Outcome.REFUSED: Done.REFUSED,
-    Outcome.FAILED: Done.UNAVAILABLE,
-}
 _GOES_ON: Final = {
     Standing.HAS_NODES: "another start of the same run, which has nodes",
     Standing.WILL_RUN: "another start of the same run, which Slurm will start by itself",
@@ -192,7 +183,7 @@ class SlurmScheduler:
                 incident_id=incident_id,
             )
 
-        return self._answered("StopJob", self._give(doc.cluster, _stem(verb.value, attempt), make))
+        return self._answered("StopJob", self._give(_stem(verb.value, attempt), make))
 
     def siblings(self, job: Job, *, besides: Collection[str], reported: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002 - the cluster state holds what was reported
         """See ports.Scheduler: the newest starts in the cluster state whose comment names the Job, and those
@@ -275,7 +266,7 @@ class SlurmScheduler:
                 incident_id=incident_id,
             )
 
-        return self._answered("ResubmitJob", self._give(old.cluster, _stem("start", action.name), make))
+        return self._answered("ResubmitJob", self._give(_stem("start", action.name), make))
 
     def _whole_again(self, old: AttemptDoc, job: Job) -> int | None:
         """The number of nodes to ask for again, where the start before was made smaller than the first one was."""
@@ -302,24 +293,9 @@ class SlurmScheduler:
 
     # ---- orders ----------------------------------------------------------------------------------------------------
 
-    def _give(self, cluster: str, stem: str, make: Callable[[str, datetime], Order]) -> OrderResult | None:
-        """Give the order, or send the one again that was given before; a new one where that came to nothing.
-
-        An order comes to nothing where it expired, or where the agent cannot tell whether it took effect: what it is
-        about was read before, and still shows no effect.
-        """
+    def _give(self, stem: str, make: Callable[[str, datetime], Order]) -> OrderResult | None:
         now = self._clock.now()
-        answer: OrderResult | None = None
-        for turn in range(MAX_TRIES):
-            token = f"{stem}.{turn}"
-            order, answer = self._head_nodes.ordered(cluster, token)
-            if order is None:
-                return self._head_nodes.order(make(token, now))
-            if answer is None and now <= order.expires_at + ANSWER_LATE:
-                return self._head_nodes.order(order)
-            if answer is not None and not _came_to_nothing(order, answer):
-                return answer
-        return answer
+        return give(self._head_nodes, lambda turn: make(f"{stem}.{turn}", now), now=now)
 
     def _newest(self, cluster: str, stem: str) -> tuple[Order | None, OrderResult | None]:
         newest: tuple[Order | None, OrderResult | None] = (None, None)
@@ -337,14 +313,9 @@ class SlurmScheduler:
             detail = f"it goes on in job {answer.sibling.slurm_job}: {_GOES_ON[answer.sibling.standing]}"
             return ActionResult(action=action, done=Done.SIBLING, detail=detail, attempt=answer.sibling.attempt or "")
         job = f" (Slurm job {answer.slurm_job})" if answer.slurm_job else ""
-        done = Done.HELD if answer.is_held_by_user else _DONE[answer.outcome]
+        done = Done.HELD if answer.is_held_by_user else DONE[answer.outcome]
         result = _result(action, done, f"{answer.verb}{job}: {answer.detail or answer.outcome}")
         return dataclasses.replace(result, queue_losses=answer.queue_losses)
-
-
-def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
-    """Tried with an unknown end, or refused for coming too late."""
-    return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
 
 
 def _cannot(old: AttemptDoc, action: ResubmitJob) -> str:
