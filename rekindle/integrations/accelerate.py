@@ -40,7 +40,7 @@ class Rekindle(MonitorDriver):
         self._at = 0  # the step after which the run stands in its data; a checkpoint has it
         accelerator.register_for_checkpointing(self)
         super().__init__(folder, **more)
-        self._together.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+        self._coordinator.meets = str(accelerator.distributed_type.value) in ("FSDP", "DEEPSPEED", "MEGATRON_LM")
         self.monitor.scaler(accelerator)
 
     def state_dict(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Rekindle(MonitorDriver):
         try:
             # An Accelerator has it with DeepSpeed alone.
             engine = getattr(getattr(self._accelerator, "deepspeed_engine_wrapped", None), "engine", None)
-            with self._sharded(), kept_writes(engine, self._together):
+            with self._sharded(), kept_writes(engine, self._coordinator):
                 self._accelerator.save_state(os.fspath(path))
         finally:
             project.automatic_checkpoint_naming, project.iteration = before

@@ -23,27 +23,27 @@ CLIENT_KEY = "rekindle"  # in DeepSpeed's client state
 class KeptWrites:
     """DeepSpeed's checkpoint engine, whose writes fail at the end of the save only, where all ranks are."""
 
-    def __init__(self, inner: Any, together: RankCoordinator) -> None:
-        self.inner, self._together = inner, together
+    def __init__(self, inner: Any, coordinator: RankCoordinator) -> None:
+        self.inner, self._coordinator = inner, coordinator
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        self._together.keep(self.inner.makedirs, path, exist_ok=exist_ok)
+        self._coordinator.keep(self.inner.makedirs, path, exist_ok=exist_ok)
 
     def save(self, state_dict: Any, path: str) -> None:
-        self._together.keep(self.inner.save, state_dict, path, frees=Path(path))
+        self._coordinator.keep(self.inner.save, state_dict, path, frees=Path(path))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
 
 @contextmanager
-def kept_writes(engine: Any, together: RankCoordinator) -> Iterator[None]:
+def kept_writes(engine: Any, coordinator: RankCoordinator) -> Iterator[None]:
     """Around a save of DeepSpeed's. Changes nothing of an object that is no engine."""
     writer = getattr(engine, "checkpoint_engine", None)
     if writer is None:
         yield
         return
-    engine.checkpoint_engine = KeptWrites(writer, together)
+    engine.checkpoint_engine = KeptWrites(writer, coordinator)
     try:
         yield
     finally:
@@ -93,7 +93,7 @@ class Rekindle(MonitorDriver):
 
     def _save(self, step: int) -> Path:
         path = super()._save(step)
-        with self._together.save():
+        with self._coordinator.save():
             if rank_and_world()[0] == 0:  # the newest tag, whole or as it was
                 beside = self._folder / ".latest.writing"
                 beside.write_text(path.name)
@@ -101,9 +101,9 @@ class Rekindle(MonitorDriver):
         return path
 
     def _write(self, path: Path, step: int) -> None:
-        self._together.keep(save_rng, path)  # DeepSpeed keeps no random generators
+        self._coordinator.keep(save_rng, path)  # DeepSpeed keeps no random generators
         ours = {"step": step, "names": list(self.client_state)}
-        with kept_writes(self._engine, self._together):
+        with kept_writes(self._engine, self._coordinator):
             self._engine.save_checkpoint(
                 os.fspath(path.parent),
                 tag=path.name,

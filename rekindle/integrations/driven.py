@@ -18,7 +18,7 @@ class MonitorDriver(Guarded, ABC):
 
     def __init__(self, folder: str | os.PathLike[str], **more: Any) -> None:
         self._folder = Path(folder)
-        self._together = RankCoordinator()
+        self._coordinator = RankCoordinator()
         self._made: Path | None = None  # the emergency checkpoint of the newest step, where there is one
         self._losses = StepLoss()
         self.monitor = start(save=self._emergency, **more)
@@ -71,7 +71,7 @@ class MonitorDriver(Guarded, ABC):
     def _save(self, step: int) -> Path:
         """All ranks' parts of the state after `step`, or on all ranks an error."""
         path = self._place(step)
-        with self._together.folder(path) as beside:
+        with self._coordinator.folder(path) as beside:
             self._write(beside, step)
         return path
 

@@ -53,7 +53,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         self._state: Any = None  # while it trains
         self._control: Any = None
         self._has_trained = False
-        self._together = RankCoordinator()
+        self._coordinator = RankCoordinator()
         self._losses = StepLoss()
         self._made: Path | None = None  # the newest emergency checkpoint
         self._is_telling = False
@@ -229,7 +229,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         if self._made == _checkpoint(args, self._state) and not control.should_evaluate:
             control.should_save = False  # it is there
         if control.should_save or (control.should_evaluate and args.save_strategy == SaveStrategy.BEST):
-            self._together.ready(Path(args.output_dir))
+            self._coordinator.ready(Path(args.output_dir))
         if control.should_evaluate:
             self._enter("evaluation")
         elif control.should_save:
@@ -242,13 +242,16 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
             raise RuntimeError("only training is saved, and no trial of a hyperparameter search: it cannot be resumed")
         folder = _checkpoint(args, state)
         if trainer is None or not is_seen("transformers", "a save that fails in the Trainer ends the run"):
-            self._together.ready(folder.parent)
+            self._coordinator.ready(folder.parent)
             self._make_whole()
             self._control.should_save = True
             return LATER
         self._make_whole()
         try:
-            with self._together.in_place(folder, is_writer=args.should_save), self._kept(trainer, folder) as removals:
+            with (
+                self._coordinator.in_place(folder, is_writer=args.should_save),
+                self._kept(trainer, folder) as removals,
+            ):
                 trainer._save_checkpoint(trainer.model, None)
         finally:
             self._restore()
@@ -273,7 +276,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         Of whatever state dicts: each of these gathers first, with all ranks, and writes then. Gives what is to be
         called once the save is whole: it removes older ones.
         """
-        keep, removals = partial(self._together.keep, frees=folder), list[Callable[[], None]]()
+        keep, removals = partial(self._coordinator.keep, frees=folder), list[Callable[[], None]]()
         own = vars(trainer).get("_save")
         model, optimizer, rotate = (
             hf_trainer.save_fsdp_model,
@@ -284,7 +287,7 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
         hf_trainer.save_fsdp_model, hf_trainer.save_fsdp_optimizer = partial(keep, model), partial(keep, optimizer)
         hf_trainer.rotate_checkpoints = lambda *args, **kwargs: removals.append(partial(rotate, *args, **kwargs))
         try:
-            with kept_writes(trainer.model_wrapped, self._together):
+            with kept_writes(trainer.model_wrapped, self._coordinator):
                 yield removals
         finally:
             hf_trainer.save_fsdp_model, hf_trainer.save_fsdp_optimizer = model, optimizer

@@ -27,7 +27,7 @@ class WatchedWrites:
         self.inner, self._hooks = inner, hooks
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        self._hooks.together.keep(self.inner.save_checkpoint, checkpoint, path, storage_options=storage_options)
+        self._hooks.coordinator.keep(self.inner.save_checkpoint, checkpoint, path, storage_options=storage_options)
         self._hooks.written(checkpoint, path)
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class LightningHooks(WatchingCallback):
         self._folder = Path(folder) if folder is not None else None
         self._sampler = sampler
         self._more = more
-        self.together = RankCoordinator()
+        self.coordinator = RankCoordinator()
         self._losses = StepLoss()
         self._trainer: Any = None
         self._step = 0
@@ -92,7 +92,7 @@ class LightningHooks(WatchingCallback):
         """
         if not self._is_emergency:
             for folder in _folders(trainer):
-                self.together.ready(folder)
+                self.coordinator.ready(folder)
             self._enter("saving")
             self._is_unwritten = True
         self._complete(trainer, checkpoint)
@@ -206,7 +206,7 @@ class LightningHooks(WatchingCallback):
         path = folder / f"step-{step:09d}.ckpt"
         self._is_emergency = True
         try:
-            with self.together.in_place(path):
+            with self.coordinator.in_place(path):
                 self._trainer.save_checkpoint(path)
         finally:
             self._is_emergency = False

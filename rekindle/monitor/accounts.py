@@ -29,13 +29,13 @@ class Accounts:
     stall: StallWatch
     losses: Losses
     judge: Judge
-    seat: JudgingRank
+    judging_rank: JudgingRank
     outbox: Outbox
     hears: Callable[[], str]
 
     def heartbeat(self) -> Heartbeat:
         state, identity = self.run.state, self.run.identity
-        remote = None if self.seat.is_mine else self.seat.remote
+        remote = None if self.judging_rank.is_mine else self.judging_rank.remote
         news = self.judge.news if remote is None else remote.news
         loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
         health, onset = news.health, news.onset_step
@@ -81,7 +81,7 @@ class Accounts:
         A loss that was read since the save may have shown that its weights are poisoned.
         """
         self.losses.settle(SETTLE_S)
-        remote = None if self.seat.is_mine else self.seat.remote
+        remote = None if self.judging_rank.is_mine else self.judging_rank.remote
         is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= job.step + 1
         poisoned = job.poisoned or is_bad_elsewhere or self.run.state.may_be_poisoned_at(job.step)
         samples, per_step = samples_at(job.step)

@@ -129,9 +129,9 @@ class LiveMonitor(Monitor):
             outbox=self._outbox,
             settle=lambda timeout_s: self._losses.settle(timeout_s),
         )
-        self._seat = JudgingRank(run, news=lambda: self._judge.news, on_news=self._heartbeat_soon)
+        self._judging_rank = JudgingRank(run, news=lambda: self._judge.news, on_news=self._heartbeat_soon)
         self._judge = Judge(
-            self._seat,
+            self._judging_rank,
             has_pace=run.is_first,
             outbox=self._outbox,
             on_news=self._loss_news,
@@ -156,7 +156,7 @@ class LiveMonitor(Monitor):
             stall=self._stall,
             losses=self._losses,
             judge=self._judge,
-            seat=self._seat,
+            judging_rank=self._judging_rank,
             outbox=self._outbox,
             hears=self._hears,
         )
@@ -174,7 +174,7 @@ class LiveMonitor(Monitor):
             on_straggler=self._accounts.on_straggler,
         )
         self._workers.append(self._reporter.worker)
-        if not self._run.is_first:  # one reader and writer per attempt; the others learn in `_agree`
+        if not self._run.is_first:  # one reader and writer per attempt; the others learn in `_negotiate`
             return
         from rekindle.monitor.link import ServiceLink
         from rekindle.monitor.saving.own_saves import OwnSaves
@@ -212,7 +212,7 @@ class LiveMonitor(Monitor):
             open_exchange=exchange,
             resume_step=self.resume.step,
             leader=self._leader() if run.is_first else None,
-            seat=self._seat,
+            judging_rank=self._judging_rank,
             abandoned=self._abandoned,
             is_waiting=self._is_waiting,
             phases=self._phases,
@@ -286,7 +286,7 @@ class LiveMonitor(Monitor):
             self._state.took(step, step_s, seconds(work_s, self._trouble), now)
             if resumed_after_s is not None:
                 self._resumed(resumed_after_s)
-            self._seat.given(loss)
+            self._judging_rank.given(loss)
             self._losses.take(step, step_s, loss, grad_norm, tokens, metrics)
         except BaseException as err:
             if must_pass(err):
@@ -501,7 +501,7 @@ class LiveMonitor(Monitor):
             until = min(until + time.monotonic() - began, grace_until)
             soon = min(until, time.monotonic() + LATE_S)
             wait_until(lambda: negotiation.is_idle, grace_until if self._saver.is_under_way else soon)
-            self._seat.publish()
+            self._judging_rank.publish()
             negotiation.end()
             is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
             negotiation.worker.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
@@ -588,10 +588,10 @@ class LiveMonitor(Monitor):
     def _forward(self, sample: Sample) -> None:
         """Rank 0's values are the run's metrics; of another rank only the loss, where that rank judges it."""
         if self._run.is_first:
-            if not self._seat.is_mine:
+            if not self._judging_rank.is_mine:
                 sample = replace(sample, loss=None)
             self._outbox.sample(sample)
-        elif self._seat.is_mine and sample.loss is not None:
+        elif self._judging_rank.is_mine and sample.loss is not None:
             self._outbox.sample(Sample(step=sample.step, step_s=None, loss=sample.loss))
 
     def _on_bad(self, step: int, metric: str, is_first: bool, stretch: BadStretch | None) -> None:
@@ -603,13 +603,13 @@ class LiveMonitor(Monitor):
             self._loss_news()
 
     def _tell_bad_stretch(self, stretch: BadStretch) -> None:
-        self._outbox.push_bad_stretch(stretch, is_judge=self._seat.is_mine)
-        if self._seat.is_mine or stretch.own:  # the loss is every rank's: one of them says it
+        self._outbox.push_bad_stretch(stretch, is_judge=self._judging_rank.is_mine)
+        if self._judging_rank.is_mine or stretch.own:  # the loss is every rank's: one of them says it
             self._losses.warn(stretch)
 
     def _loss_news(self) -> None:
         self._heartbeat_soon()
-        if self._seat.publish() and self._negotiation is not None:
+        if self._judging_rank.publish() and self._negotiation is not None:
             self._negotiation.worker.wake()
 
     def _heartbeat_soon(self) -> None:

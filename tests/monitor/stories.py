@@ -184,7 +184,7 @@ class Rank:
             open_exchange=self._open,
             resume_step=None,
             leader=leader if rank == 0 else None,
-            seat=None,
+            judging_rank=None,
             abandoned=self.abandoned.append,
             is_waiting=lambda: self.is_waiting,
         )

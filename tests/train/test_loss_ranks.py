@@ -203,7 +203,7 @@ def pipeline(rank: int, world_size: int, folder: Path, fault: str) -> None:
                     )
                     is_over += is_bad
             dist.broadcast(is_over, 0)
-    (folder / f"judges-{rank}").write_text(str(monitor._seat.is_mine))  # type: ignore[attr-defined]
+    (folder / f"judges-{rank}").write_text(str(monitor._judging_rank.is_mine))  # type: ignore[attr-defined]
     if rank == 0:
         path = folder / "weights.bin"
         path.write_bytes(b"weights")

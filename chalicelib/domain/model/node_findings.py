@@ -28,7 +28,7 @@ PLATFORM_KINDS: Final = frozenset({SignalKind.NODE_HEALTH, SignalKind.AGENT_LOG_
 
 
 class FindingKind(StrEnum):
-    """What is known against a node. Closed: each kind has a row in `node_repair.FIRST_RUNGS`."""
+    """What is known against a node. Closed: each kind has a row in `repair.FIRST_RUNGS`."""
 
     AGENT_REPLACE = "agent_replace"  # the health agent recommends it
     AGENT_REBOOT = "agent_reboot"

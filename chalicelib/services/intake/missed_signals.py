@@ -296,8 +296,9 @@ def never_in_rhythm(
 
 
 def gone_quiet(job: Job, steps: Series, *, now: datetime, heartbeat_at: datetime | None = None) -> Signal | None:
-    """The heartbeat of a run that has a monitor cannot be found, or is from `beat_at` and old, and its metrics have
-    stopped: notified. Each alone may be its channel; neither shows whether the run moves.
+    """The heartbeat of a run that has a monitor cannot be found, or is old, and its metrics have stopped: notified.
+
+    Each alone may be its channel; neither shows whether the run moves. heartbeat_at: the newest one's time.
     """
     if not steps or now - steps[-1][0] <= QUIET_AFTER:
         return None

@@ -52,7 +52,7 @@ class Reporter:
         self._phase = phase
         self._on_straggler = on_straggler
         self._waiting: deque[RankReport] = deque(maxlen=MAX_WAITING)
-        self._together = self._host_summaries()
+        self._summaries = self._host_summaries()
         self._stalled: RankReport | None = None  # the newest stall of this rank
         self._tries = 0
         self._pace_s = max(run.config.pace_s, S_PER_RANK * identity.world_size)
@@ -139,7 +139,7 @@ class Reporter:
             self._read_at = now + self._pace_s
             if self._stragglers is not None:
                 self._compare(self._stragglers)
-        summarise_at = math.inf if self._together is None else self._together.next_at
+        summarise_at = math.inf if self._summaries is None else self._summaries.next_at
         next_at = min(self._pace_at, self._read_at, self._greet_at, summarise_at)
         wait_s = max(0.0, next_at - self._clock.monotonic())
         return wait_s if wrote else min(wait_s, RETRY_S)
@@ -173,8 +173,8 @@ class Reporter:
             report = self._waiting[0]
             try:
                 self._box.put(report.key, report.to_json())
-                if self._together is not None:
-                    self._together.reported(report)
+                if self._summaries is not None:
+                    self._summaries.reported(report)
             except MailboxError as err:
                 self._trouble.once("bad_report", "A report of this rank cannot be written (%s)", err)
             except Exception as err:  # whatever the transport does, training continues
@@ -188,10 +188,10 @@ class Reporter:
         return True
 
     def _summarise(self) -> None:
-        if self._together is None:
+        if self._summaries is None:
             return
         try:
-            self._together.turn()
+            self._summaries.turn()
         except MailboxError as err:
             self._trouble.once("bad_summary", "The summary of this host's reports cannot be written (%s)", err)
         except Exception as err:  # whatever the transport does, training continues

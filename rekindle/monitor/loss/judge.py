@@ -1,4 +1,4 @@
-"""The loss detectors of a run, on the late thread of the one rank that judges (see `seat`)."""
+"""The loss detectors of a run, on the late thread of the one rank that judges (see `judging_rank`)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Judge:
 
     def __init__(
         self,
-        seat: JudgingRank,
+        judging_rank: JudgingRank,
         *,
         has_pace: bool,
         outbox: Outbox,
         on_news: Callable[[], None],
         loss_kind: LossKind = LossKind.AUTO,
     ) -> None:
-        self._seat = seat
+        self._judging_rank = judging_rank
         self._has_pace = has_pace
         self._outbox = outbox
         self._on_news = on_news
@@ -55,7 +55,7 @@ class Judge:
 
     def wants(self, sample: Sample) -> bool:
         """Whether there is something to judge in a sample."""
-        return self._has_pace or (sample.loss is not None and self._seat.may_judge)
+        return self._has_pace or (sample.loss is not None and self._judging_rank.may_judge)
 
     def judge(self, sample: Sample) -> None:
         """Judge one step; its values are numbers by now."""
@@ -64,7 +64,7 @@ class Judge:
             self._loss.expect(*self._announced.popleft())
         lr = _learning_rate(sample)
         point = Point(step=sample.step, loss=loss, step_s=sample.step_s, lr=lr)
-        if self._seat.may_judge:
+        if self._judging_rank.may_judge:
             self._judge_loss(point)
         if self._has_pace:
             for verdict in self._throughput.update(point):
@@ -83,7 +83,7 @@ class Judge:
             health = Health.WATCH
         now = LossNews(health, watch.onset_step, watch.healed_step, watch.baseline, judged)
         self.news = now
-        if not self._seat.is_mine:
+        if not self._judging_rank.is_mine:
             return
         for verdict in verdicts:
             self._say_loss(verdict, loss)

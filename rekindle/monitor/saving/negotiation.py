@@ -17,7 +17,7 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<save>/root, /files/<rank>      where it is, and what that rank sees of it (see `rank_files`)
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
     <session>/phase           what some rank is inside of, counted up (see `run_phases`)
-    <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `seat`)
+    <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `judging_rank`)
 
 `fate`, `start` and `end` are written once, so all ranks that can read go the same way. Every other write may be
 repeated without harm, so that one which failed halfway is made again. One window is left: a rank whose exchange
@@ -86,7 +86,7 @@ class Negotiation:
         open_exchange: Callable[[], Exchange | None],
         resume_step: int | None,
         leader: Leader | None,
-        seat: JudgingRank | None,
+        judging_rank: JudgingRank | None,
         abandoned: Callable[[str], None],
         is_waiting: Callable[[], bool],
         phases: RunPhases | None = None,
@@ -100,7 +100,7 @@ class Negotiation:
         self._open = open_exchange
         self._resume_step = resume_step
         self._leader = leader
-        self._seat = seat
+        self._judging_rank = judging_rank
         self._abandoned = abandoned
         self._is_waiting = is_waiting
         self._phases = phases
@@ -157,8 +157,8 @@ class Negotiation:
         if self._session:
             self._files.turn(exchange, self._session)
         self._watch(exchange)
-        if self._session and self._seat is not None:
-            self._seat.turn(exchange, self._session)
+        if self._session and self._judging_rank is not None:
+            self._judging_rank.turn(exchange, self._session)
         if self._session and self._phases is not None:
             self._phases.turn(exchange, self._session)
         if self._is_ending or self._has_rank_0_left:
