@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: over.set())
     if options.attached:
         threading.Thread(target=_wait_for_end_of_input, args=(over,), name="attached", daemon=True).start()
-    with _raised(
+    with _running_cloud(
         options.store, options.port, options.aws_port, is_still=options.still, has_processes=options.processes
     ) as (cloud, url):
         ready = {"aws": cloud.environ()["AWS_ENDPOINT_URL"], "api": url, "environ": cloud.environ()}
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 @contextmanager
-def _raised(
+def _running_cloud(
     store: Path, port: int = 0, aws_port: int = 0, *, is_still: bool = False, has_processes: bool = False
 ) -> Iterator[tuple[Cloud, str]]:
     """The cloud with the app on it, and the address of its REST API."""
@@ -76,7 +76,7 @@ def _raised(
 def _shell(store: Path) -> int:
     """Returns the shell's own exit status. Ctrl-C is the shell's affair."""
     before = dict(os.environ)
-    with _raised(store, has_processes=True) as (cloud, url):
+    with _running_cloud(store, has_processes=True) as (cloud, url):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         program = before.get("SHELL") or "/bin/sh"
         sys.stderr.write(f"localcloud: {program} on the embedded cloud, {url}; `exit` ends both\n")

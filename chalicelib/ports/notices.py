@@ -8,9 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from chalicelib.domain.model.action import (
-        Severity,
-    )
+    from chalicelib.domain.model.action import Severity
 
 
 class NoticeKind(StrEnum):

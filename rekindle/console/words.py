@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -100,12 +100,17 @@ def short_span(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def duration(value: Any) -> str:
-    """Seconds, known or not, for people."""
+def _shown(value: Any, form: Callable[[float], str]) -> str:
+    """A number in that form, or why it is not known."""
     number = known(value)
     if isinstance(number, bool) or not isinstance(number, int | float):
         return unknown(value)
-    return span(float(number))
+    return form(number)
+
+
+def duration(value: Any) -> str:
+    """Seconds, known or not, for people."""
+    return _shown(value, span)
 
 
 def known(value: Any) -> Any:
@@ -124,26 +129,17 @@ def unknown(value: Any) -> str:
 
 def figure(value: Any, digits: int = 0) -> str:
     """A number, known or not."""
-    number = known(value)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return unknown(value)
-    return f"{number:,.{digits}f}"
+    return _shown(value, lambda number: f"{number:,.{digits}f}")
 
 
 def dollars(value: Any) -> str:
     """Money, known or not."""
-    number = known(value)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return unknown(value)
-    return f"${number:,.2f}"
+    return _shown(value, lambda number: f"${number:,.2f}")
 
 
 def percent(value: Any) -> str:
     """A share of one as per cent, known or not."""
-    number = known(value)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        return unknown(value)
-    return f"{100 * number:.1f} %"
+    return _shown(value, lambda number: f"{100 * number:.1f} %")
 
 
 def plain(value: Any) -> str:

@@ -267,7 +267,7 @@ def is_manifest(item: Listed) -> bool:
 
 
 def chosen(newest_first: Sequence[Listed], attempts: Mapping[str, Attempt], near: Sequence[int] = ()) -> list[Listed]:
-    """The manifests worth reading, newest first: see NEWEST, SPACED, NEAR and MAX_STRANGERS."""
+    """The manifests worth reading, newest first: see NEWEST, SPACED and MAX_STRANGERS."""
     ours: list[Listed] = []
     strangers: list[Listed] = []
     for item in newest_first:

@@ -86,35 +86,35 @@ class _Rights:
     copies: Copies | RemoteCopies
 
 
-def _of_the_helper(ground: AgentContext, channels: Channels, now: Callable[[], datetime]) -> _Rights:
+def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], datetime]) -> _Rights:
     return _Rights(
         reads=CopyReads(RemoteReads(channels), now),
         node_map=RemoteNodeMap(channels),
         files=UserFiles(RemoteWorkers(channels)),
-        gate=RemoteGate(channels, ground.holding),
+        gate=RemoteGate(channels, context.holding),
         captures=RemoteCaptures(channels),
-        copies=RemoteCopies(channels, ground.holding),
+        copies=RemoteCopies(channels, context.holding),
     )
 
 
-def _own(ground: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> _Rights:
+def _own(context: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> _Rights:
     files = UserFiles()
     own = rights(
-        environ=ground.environ,
-        guard_fd=ground.guard_fd,
-        holding=ground.holding,
+        environ=context.environ,
+        guard_fd=context.guard_fd,
+        holding=context.holding,
         now=now,
-        folder=ground.state_dir,
-        allow_file=ground.allow_file,
-        resource_config=ground.resource_config,
-        is_leaving=ground.is_leaving,
+        folder=context.state_dir,
+        allow_file=context.allow_file,
+        resource_config=context.resource_config,
+        is_leaving=context.is_leaving,
         settings=settings,
         files=files,
-        kept=SpecFolder(ground.state_dir if ground.keeps else None, lambda: settings().state_location),
+        kept=SpecFolder(context.state_dir if context.keeps else None, lambda: settings().state_location),
     )
     return _Rights(
         reads=own.reads,
-        node_map=NodeMap(ground.resource_config),
+        node_map=NodeMap(context.resource_config),
         files=files,
         gate=own.gate,
         captures=own.captures,
@@ -122,24 +122,24 @@ def _own(ground: AgentContext, now: Callable[[], datetime], settings: Callable[[
     )
 
 
-def build(ground: AgentContext) -> Parts:
+def build(context: AgentContext) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
-    now = ground.wall or SystemClock().now
-    channels = ground.channels
+    now = context.wall or SystemClock().now
+    channels = context.channels
     if channels is None:
-        parts = _own(ground, now, lambda: watch.current_settings())
+        parts = _own(context, now, lambda: watch.current_settings())
     else:
-        parts = _of_the_helper(ground, channels, now)
+        parts = _of_the_helper(context, channels, now)
     followed_jobs = FollowedJobs()
-    published = _Published(ground.s3, ground.bucket)
-    owners = Owners(ground.cluster, published.surely)
-    joining = Joining(parts.reads, Rules(partitions=ground.partitions, accounts=ground.accounts))
+    published = _Published(context.s3, context.bucket)
+    owners = Owners(context.cluster, published.surely)
+    joining = Joining(parts.reads, Rules(partitions=context.partitions, accounts=context.accounts))
     watch = Watch(
-        cluster=ground.cluster,
+        cluster=context.cluster,
         reads=parts.reads,
         node_map=parts.node_map,
-        memory=ground.memory,
-        own_actions=ground.own_actions,
+        memory=context.memory,
+        own_actions=context.own_actions,
         followed_jobs=followed_jobs,
         published=published.surely,
         owners=owners,
@@ -148,17 +148,17 @@ def build(ground: AgentContext) -> Parts:
         captures=parts.captures,
     )
     relay = MailboxRelay(
-        cluster=ground.cluster,
-        bucket=ground.bucket,
-        s3=ground.s3,
-        memory=ground.memory,
+        cluster=context.cluster,
+        bucket=context.bucket,
+        s3=context.s3,
+        memory=context.memory,
         followed_jobs=followed_jobs,
         files=parts.files,
-        holding=ground.holding,
+        holding=context.holding,
         observes=parts.gate.observes,
     )
     commands = Commands(
-        cluster=ground.cluster,
+        cluster=context.cluster,
         reads=parts.reads,
         gate=parts.gate,
         node_map=parts.node_map,
