@@ -12,6 +12,7 @@ from rekindle.checkpoints.containers import STEP_KEYS, contents, numbers_in, pro
 from rekindle.checkpoints.found import MAX_NAMED, Folder, Format
 from rekindle.checkpoints.megatron import is_megatron, megatron
 from rekindle.checkpoints.names import ONE_FILE_ENDS, STATE_ENDS, is_marker, is_temporary, read_name
+from rekindle.checkpoints.shapes import is_part
 from rekindle.checkpoints.sharded import (
     dcp_contents,
     dcp_problems,
@@ -63,11 +64,14 @@ def format_of(name: str, folder: Folder) -> Format | None:
 
 
 def marked_format(name: str, folder: Folder) -> Format | None:
-    """The same, only by files that no other program writes: also where a script says what it saved, this holds."""
+    """The same, only by files that no other program writes: also where a script says what it saved, this holds.
+
+    Scripts of people's own have a `meta.pt` and a `trainer_state.json`, too: what lies beside it, and in it, decides.
+    """
     here = folder.here
-    if "trainer_state.json" in here:
+    if "trainer_state.json" in here and ("training_args.bin" in here or step_of_trainer_state(folder) is not None):
         return Format.HF_TRAINER
-    if "meta.pt" in here:
+    if "meta.pt" in here and (is_dcp(folder) or deepspeed_tag(folder) is not None):
         return Format.LIGHTNING
     if any(_RANDOM.fullmatch(path) or _CUSTOM.fullmatch(path) for path in here):
         return Format.ACCELERATE
@@ -78,7 +82,8 @@ def marked_format(name: str, folder: Folder) -> Format | None:
     if {"weights", "context"} <= set(folder.folders) and is_dcp(folder.below(NEMO_WEIGHTS)):
         return Format.NEMO
     if is_dcp(folder):
-        return Format.LIGHTNING if name.endswith(".ckpt") else Format.TORCH_DCP
+        has_own = any(path.endswith(ONE_FILE_ENDS) for path in here)  # a script's own state beside the shards
+        return Format.LIGHTNING if name.endswith(".ckpt") and not has_own else Format.TORCH_DCP
     return None
 
 
@@ -218,7 +223,7 @@ def _lightning(name: str, folder: Folder) -> tuple[int | None, list[str]]:
 def _accelerate(name: str, folder: Folder) -> tuple[int | None, list[str]]:
     """`checkpoint_<n>` counts saves, not steps: its step stays unknown. A name of the user's own may say it."""
     here = folder.here
-    problems = [problem for problem in _weights(folder) if problem != NO_WEIGHTS or not _has_weights_below(folder)]
+    problems = _weights(folder)
     if not _has_optimizer(folder):
         problems.append("optimizer.bin is missing")
     if not any(_RANDOM.fullmatch(path) for path in here):
@@ -302,9 +307,11 @@ def _has_weights(folder: Folder) -> bool:
     )
 
 
-def _has_weights_below(folder: Folder) -> bool:
-    """Wherever the script's own save hooks put them, as those of diffusers do: `unet/diffusion_pytorch_model.bin`."""
-    return any(path.endswith(".safetensors") or _WEIGHTS.fullmatch(path.rpartition("/")[2]) for path in folder.files)
+def _may_have_weights(folder: Folder) -> bool:
+    """Where a script's own save puts them, under whatever name: `unet/diffusion_pytorch_model.bin`, `projector.bin`."""
+    return any(
+        path.endswith(ONE_FILE_ENDS) and not is_part(path) and path != "training_args.bin" for path in folder.files
+    )
 
 
 def _has_optimizer(folder: Folder) -> bool:
@@ -328,7 +335,7 @@ def _weights(folder: Folder) -> list[str]:
     if not indexes and any(_MODEL_SHARD.fullmatch(path) for path in folder.here):
         problems.append("the index of its model shards (*.index.json) is missing")
     fsdp = any(inner.startswith("pytorch_model_fsdp") for inner in folder.folders)
-    if tag is None and not fsdp and not _has_weights(folder):
+    if tag is None and not fsdp and not _has_weights(folder) and not _may_have_weights(folder):
         problems.append(NO_WEIGHTS)
     return problems
 

@@ -47,6 +47,13 @@ _TEMPORARY: Final = re.compile(
 # Empty or irrelevant by intent: no part of the state. SageMaker's own are of its checkpoint folder's upload.
 _MARKER: Final = re.compile(r"(?:_SUCCESS|\.complete|\.lock|\.gitkeep|\.keep|\.sagemaker-upload\w*)$")
 
+# Files that say something without a content, and those that are written to now and then. By their names alone.
+_MAY_BE_EMPTY: Final = re.compile(
+    r"(?:^|/)(?:\.(?!metadata)[^/]*|(?:done|ok|ready|success|finished|completed?|commit(?:ted)?)|[^/]*tfevents[^/]*"
+    r"|[^/]*\.(?:txt|log|out|err|md|csv|tsv|jsonl|py|sh|ya?ml|toml|cfg|ini|done|success))\Z",
+    re.IGNORECASE,
+)
+
 ONE_FILE_ENDS: Final = (".pt", ".pth", ".ckpt", ".bin", ".npz", ".safetensors", ".pth.tar", ".pkl")
 STATE_ENDS: Final = (*ONE_FILE_ENDS, ".distcp", ".json", ".metadata", ".index")
 # Folders that hold no checkpoints: not worth a listing. `rekindle` is the mailbox itself.
@@ -130,6 +137,11 @@ def is_temporary(name: str) -> bool:
 
 def is_marker(name: str) -> bool:
     return _MARKER.search(name) is not None
+
+
+def may_be_empty(path: str) -> bool:
+    """An empty file of that name is no damage: a mark, a log, a module, something hidden."""
+    return is_marker(path) or _MAY_BE_EMPTY.search(path) is not None
 
 
 def plain(name: str) -> str:

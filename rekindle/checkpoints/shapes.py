@@ -39,7 +39,7 @@ _OF_EACH: Final = re.compile(r"(?<![a-z])(rng_state|random_states)[=_-]?\d+", re
 _BY_EACH: Final = (
     (re.compile(r"random_states_\d+\.pkl"), re.compile(r"(random_states_)\d+(\.pkl)")),
     (re.compile(r"trainer_state\.json"), re.compile(r"(rng_state_)\d+(\.pth)")),
-    (re.compile(r".*_model_states\.pt"), re.compile(r"(rng_state_)\d+(\.pt)")),
+    (re.compile(r".*mp_rank_\d+_model_states\.pt"), re.compile(r"(rng_state_)\d+(\.pt)")),
 )
 
 # In the names of files beside a checkpoint of one file.

@@ -19,14 +19,14 @@ MAX_RANK: Final = 100_000
 _SHARD: Final = re.compile(rb"[\w./-]{1,200}\.distcp")
 MAX_LOOKS: Final = 16  # shards whose ends are looked at, the largest first
 _END_BYTES: Final = 22  # of the last record of an archive. Source: PKWARE APPNOTE 4.3.16
-_METADATA: Final = re.compile(r"(?:__\d+)?\.metadata\Z")
+_METADATA: Final = re.compile(r"(?:__\d+)?\.metadata")
 
 # ---- torch DCP -----------------------------------------------------------------------------------------------------
 
 
 def is_dcp(folder: Folder) -> bool:
     """Its metadata or its shards lie directly in it."""
-    return any(path.endswith(".distcp") or _METADATA.search(path) or ".metadata.tmp" in path for path in folder.here)
+    return any(path.endswith(".distcp") or _METADATA.fullmatch(path) or ".metadata.tmp" in path for path in folder.here)
 
 
 def dcp_problems(folder: Folder) -> list[str]:
@@ -148,7 +148,8 @@ def shards_of(raw: bytes) -> dict[str, int]:
 _OPTIMIZER: Final = re.compile(r"(?:bf16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states\.pt")
 _ZERO3: Final = re.compile(r"zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt")
 _MODEL: Final = re.compile(r"mp_rank_(\d+)_model_states\.pt")
-_STATES: Final = re.compile(r"_(?:model|optim)_states\.pt\Z")
+# With those of pipeline stages and of experts: layer_00-model_00-model_states.pt, expert_0_mp_rank_00_model_states.pt
+_STATES: Final = re.compile(r"(?:.*_)?mp_rank_\d+_(?:model|optim)_states\.pt|layer_\d+-model_\d+-model_states\.pt")
 
 
 @dataclass(slots=True)
@@ -161,13 +162,13 @@ class _Shards:
 
 
 def is_deepspeed(folder: Folder) -> bool:
-    return any(_STATES.search(path) for path in folder.here)
+    return any(_STATES.fullmatch(path) for path in folder.here)
 
 
 def deepspeed_tag(folder: Folder) -> str | None:
     """The folder in it that a DeepSpeed engine saved into."""
     inside = (path.split("/") for path in folder.files if path.count("/") == 1)
-    return next((name for name, file in inside if _STATES.search(file)), None)
+    return next((name for name, file in inside if _STATES.fullmatch(file)), None)
 
 
 def deepspeed_problems(folder: Folder) -> list[str]:

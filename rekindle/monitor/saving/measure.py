@@ -10,14 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from rekindle.checkpoints.counts import closest
 from rekindle.checkpoints.folders import declared_at
 from rekindle.checkpoints.found import Stamp
-from rekindle.checkpoints.names import STATE_ENDS
+from rekindle.checkpoints.names import STATE_ENDS, may_be_empty
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.stacks import may_write
@@ -27,8 +27,6 @@ from rekindle.monitor.saving.rank_files import Told, names_below
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
 
-# Empty by intent, and no part of the state: completion marks and lock files. Any other empty file is a damaged one.
-MARKERS: Final = ("_SUCCESS", ".complete", ".lock")
 SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being written has changed
 _TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")
 # Unchanged for so long, while a thread lives that the save began and that may be its writer.
@@ -146,7 +144,7 @@ def _unseen(before: Mapping[str, Stamp], names: Sequence[str] | None, claim: Cla
     for name, (size, written_ns) in claim.told.items():
         stamp = before.get(name)
         if stamp is None:
-            if (names is None or name in names) and not (size == 0 and name.endswith(MARKERS)):
+            if (names is None or name in names) and not (size == 0 and may_be_empty(name)):
                 unseen[name] = size
             continue
         seen_ns = stamp.mtime_ns or 0
@@ -214,7 +212,9 @@ def _stamps(root: Path, names: Sequence[str] | None, is_preempted: Callable[[], 
         if is_preempted():
             raise Preempted
         try:
-            found[name] = Stamp.of(root / name)
+            # A link to what lies elsewhere, such as the weights of a base model, is placed here when it is made.
+            stamp, placed_ns = Stamp.of(root / name), os.lstat(root / name).st_ctime_ns
+            found[name] = replace(stamp, changed_ns=max(stamp.changed_ns or 0, placed_ns))
         except FileNotFoundError as err:
             raise SaveUnsettled(f"{name} is missing") from err
         if len(found) > MAX_FILES:
@@ -225,7 +225,7 @@ def _stamps(root: Path, names: Sequence[str] | None, is_preempted: Callable[[], 
 def _of_the_save(found: dict[str, Stamp], names: Sequence[str] | None, place: Place) -> dict[str, Stamp]:
     """What is the save's of what is there. Raises: SaveUnsettled where one is missing or empty; SaveGone."""
     if names is None or ITSELF in found:
-        found = {name: stamp for name, stamp in found.items() if stamp.bytes or not name.endswith(MARKERS)}
+        found = {name: stamp for name, stamp in found.items() if stamp.bytes or not may_be_empty(name)}
     elif missing := {check_path(name) for name in names} - found.keys():
         raise SaveUnsettled(f"{min(missing)} is missing")
     else:
