@@ -11,6 +11,7 @@ from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
+    begun_from,
     first_step_of,
     is_before,
     marked_bad_steps,
@@ -52,8 +53,18 @@ def test_a_link_that_waited_in_the_queue_comes_after_each_attempt_of_the_job_tha
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:
     found = (saved(90, "c"), saved(61, "a"), saved(60, "a"), saved(50, "a"), saved(70, "stranger"))
-    assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(60))] == [90, 60, 50, 70]
-    assert [checkpoint.step for checkpoint in on_its_line(found, {"a"}, Known(1))] == [90, 70]
+    assert [checkpoint.step for checkpoint in on_its_line(found, {"a": Known(60)})] == [90, 60, 50, 70]
+    assert [checkpoint.step for checkpoint in on_its_line(found, {"a": Known(1)})] == [90, 70]
+
+
+def test_the_newest_attempt_that_chose_its_own_beginning_tells_what_the_job_continues() -> None:
+    found = (saved(60, "a"), saved(50, "a"), saved(40, "c"))
+    first, by_hand = attempt("c", 1, first_step=Known(1)), attempt("c2", 2, 1, first_step=Known(61))
+    planned = attempt("c-r3", 3, 2, first_step=Known(41), resume_step=Known(40))
+    assert begun_from((first, by_hand, planned), found, None) == (by_hand, found[0])
+    assert begun_from((first, planned), found, None) is None
+    assert begun_from((first, by_hand), (*found, saved(60, "c")), None) is None
+    assert begun_from((first, attempt("c2", 2, -1, first_step=Known(61))), found, None) is None  # saved since
 
 
 def test_what_trained_before_a_waiting_link_is_earlier_though_it_was_submitted_later() -> None:
@@ -65,7 +76,7 @@ def test_what_trained_before_a_waiting_link_is_earlier_though_it_was_submitted_l
 
 
 def test_where_no_step_is_known_none_of_theirs_can_be_used() -> None:
-    found = on_its_line((saved(60, "a"), saved(5, "c")), {"a"}, Unknown("no heartbeat"))
+    found = on_its_line((saved(60, "a"), saved(5, "c")), {"a": Unknown("no heartbeat")})
     assert [bool(checkpoint.problems) for checkpoint in found] == [True, False]
 
 

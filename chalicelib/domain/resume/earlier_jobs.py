@@ -86,26 +86,43 @@ def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Mayb
     return Unknown("no step of the Job is known")
 
 
-def on_its_line(
-    checkpoints: Sequence[CheckpointView], earlier: Collection[str], first_step: Maybe[int]
-) -> tuple[CheckpointView, ...]:
+def begun_from(
+    attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView], seen: AttemptView | None
+) -> tuple[Attempt, CheckpointView] | None:
+    """The Job's newest attempt that was given no resume point, and the other Job's checkpoint right after which it
+    began: whatever lived beside the Job before, its owner has continued from there.
+    """
+    own = {attempt.name for attempt in attempts}
+    for attempt in reversed(attempts):
+        first = first_step_seen(attempt, seen)
+        if isinstance(attempt.resume_step, Known) or not isinstance(first, Known):
+            continue
+        there = [
+            checkpoint
+            for checkpoint in checkpoints
+            if checkpoint.step == first.value - 1
+            and checkpoint.saved_at <= attempt.submitted_at
+            and not checkpoint.problems
+        ]
+        is_own = any(checkpoint.attempt in own for checkpoint in there)
+        return None if is_own or not there else (attempt, max(there, key=lambda checkpoint: checkpoint.saved_at))
+    return None
+
+
+def on_its_line(checkpoints: Sequence[CheckpointView], earlier: Mapping[str, Maybe[int]]) -> tuple[CheckpointView, ...]:
     """The same without those of earlier Jobs that the Job does not continue.
 
-    `earlier`: names of the earlier Jobs' attempts. A Job that began at `first_step` has their steps up to there. Where
-    no step of the Job is known, each of theirs has a problem: a person chooses whether to continue from it.
+    `earlier`: by the earlier Jobs' attempts, the first step of what continues them, which has their steps up to there.
+    Where it is not known, each of theirs has a problem: a person chooses whether to continue from it.
     """
-    if not isinstance(first_step, Known):
-        return tuple(
-            replace(checkpoint, problems=(*checkpoint.problems, _DOUBT))
-            if checkpoint.attempt in earlier
-            else checkpoint
-            for checkpoint in checkpoints
-        )
-    return tuple(
-        checkpoint
-        for checkpoint in checkpoints
-        if checkpoint.attempt not in earlier or checkpoint.step <= first_step.value
-    )
+    kept = []
+    for checkpoint in checkpoints:
+        first_step = earlier.get(checkpoint.attempt)
+        if first_step is not None and not isinstance(first_step, Known):
+            kept.append(replace(checkpoint, problems=(*checkpoint.problems, _DOUBT)))
+        elif first_step is None or checkpoint.step <= first_step.value:
+            kept.append(checkpoint)
+    return tuple(kept)
 
 
 def marked_bad_steps(

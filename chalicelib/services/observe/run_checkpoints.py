@@ -5,8 +5,8 @@ A user may continue a run under a new Job, in the mailbox of the earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from chalicelib.domain.model.errors import RecoveryError
@@ -16,6 +16,7 @@ from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
+    begun_from,
     first_step_of,
     is_before,
     lived_at_once,
@@ -31,6 +32,17 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers
 
 MAX_EARLIER_JOBS: Final = 4  # of a run; each takes several reads of the registry and the store
+
+
+@dataclass(frozen=True, slots=True)
+class _Earlier:
+    """The attempts of a run's earlier Jobs, numbered before the Job's own. `of_others`: the Jobs that may be another
+    run's, because they lived at once. `continued_at`: by Job, the first step of what continues it.
+    """
+
+    attempts: tuple[Attempt, ...] = ()
+    of_others: frozenset[str] = frozenset()
+    continued_at: Mapping[str, Maybe[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,52 +61,69 @@ class RunCheckpoints:
 
         A checkpoint has a problem if the run was rolled back to before it, or if an earlier Job saved it while its
         loss was bad. `near`: see ports.platforms.Mailbox.checkpoints. `seen` returns the current attempt's view; it is
-        called only where there are earlier Jobs.
+        called only where there are other Jobs of its mailbox.
 
         Raises:
             RecoveryError: the checkpoints, or the earlier Jobs, cannot be read now.
         """
         found = self.mailbox.checkpoints(job, attempts, near=near).value
-        earlier_attempts, of_others = self._of_earlier_jobs(job, attempts, found)
-        if earlier_attempts:
-            view = seen()
-            first = first_step_of(attempts, view.value if isinstance(view, Known) else None)
-            attempts = (*earlier_attempts, *attempts)
+        earlier = self._of_earlier_jobs(job, attempts, found, seen)
+        if earlier.attempts:
+            attempts = (*earlier.attempts, *attempts)
             found = self.mailbox.checkpoints(job, attempts, near=near).value
-            found = on_its_line(found, {attempt.name for attempt in earlier_attempts}, first)
-            found = marked_bad_steps(found, self._bad_stretches(earlier_attempts))
-            found = marked_shared(found, {attempt.name for attempt in earlier_attempts if attempt.job_id in of_others})
+            found = on_its_line(found, {item.name: earlier.continued_at[item.job_id] for item in earlier.attempts})
+            found = marked_bad_steps(found, self._bad_stretches(earlier.attempts))
+            of_others = {item.name for item in earlier.attempts if item.job_id in earlier.of_others}
+            found = marked_shared(found, of_others)
         return mark_abandoned(found, attempts)
 
     def _of_earlier_jobs(
-        self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]
-    ) -> tuple[tuple[Attempt, ...], frozenset[str]]:
-        """The attempts of the earlier Jobs that wrote some of the checkpoints, numbered before the Job's own; and those
-        of the Jobs that may be another run's, because they lived at once.
+        self,
+        job: Job,
+        attempts: Sequence[Attempt],
+        checkpoints: Sequence[CheckpointView],
+        seen: Callable[[], Maybe[AttemptView]],
+    ) -> _Earlier:
+        """The earlier Jobs that wrote some of the checkpoints.
 
         Only Jobs of the same user, with the same mailbox on the same platform and cluster, are earlier Jobs of the run:
         another user's checkpoints are never resumed from. A user that is not known counts as another user. One that had
-        not ended as this Job began is another run, and one that began after it is no earlier one.
+        not ended as this Job began is another run, unless the Job's owner has continued from it since, and one that
+        began after it is no earlier one.
         """
         others = self._other_jobs(job, attempts, checkpoints)
         if not others:
-            return (), frozenset()
+            return _Earlier()
         scheduler = self.scheduler.of(job.platform)
         user = _user(job, scheduler)
         of_user = [other for other in others if user is not None and _user(other, scheduler) == user]
         if not of_user:
-            return (), frozenset()
+            return _Earlier()
         by_job = {other.job_id: self.registry.attempts(other.job_id) for other in of_user}
         own_life = _lived(attempts, scheduler)
-        lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
+        all_lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
         created_before = {other.job_id for other in of_user if other.created_at <= job.created_at}
         lived = {
             job_id: life
-            for job_id, life in lived.items()
+            for job_id, life in all_lived.items()
             if not lived_at_once(life, own_life)
             and is_before(life, own_life, was_created_before=job_id in created_before)
         }
-        return numbered_before([attempt for job_id in lived for attempt in by_job[job_id]], lived), shared(lived)
+        of_others = shared(lived)
+        shown = seen()
+        view = shown.value if isinstance(shown, Known) else None
+        continued_at = dict.fromkeys(lived, first_step_of(attempts, view))
+        begun = begun_from(attempts, checkpoints, view)
+        if begun is not None:
+            begins, checkpoint = begun
+            owner = self.registry.job_of_attempt(checkpoint.attempt) or ""
+            life = all_lived.get(owner)
+            has_ended = life is not None and life.ended_at is not None and life.ended_at <= begins.submitted_at
+            if life is not None and has_ended and owner not in lived:
+                lived[owner] = life
+                continued_at[owner] = Known(checkpoint.step + 1)
+        earlier = [attempt for job_id in lived for attempt in by_job[job_id]]
+        return _Earlier(numbered_before(earlier, lived), of_others, continued_at)
 
     def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
         """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from chalicelib.domain.faults.slurm_states import count_lost
 from chalicelib.domain.model.incident import Incident
@@ -19,6 +20,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.platforms import HeadNodes
 
 MAX_NODES_SEEN = 64  # an observation is a durable step's result (256 KB at most); a fact is about half a kilobyte
+_OF_A_NODE: Final = 4  # of its Incidents: the one that heard of the withdrawal may be closed, and another one be open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +65,14 @@ class RunNodes:
         }
         found: dict[str, datetime] = {}
         for cluster, node in sorted(accused, key=str)[:MAX_BAD]:
-            newest = next(iter(self.store.list_for_node(cluster or "", node or "", limit=1)), None)
-            repair = newest.repair if newest is not None else None
-            if repair is not None and repair.cleared_at is not None:
-                found[node or ""] = repair.cleared_at
+            of_node = self.store.list_for_node(cluster or "", node or "", limit=_OF_A_NODE)
+            withdrawn = [
+                past.repair.cleared_at
+                for past in of_node
+                if past.repair is not None and past.repair.cleared_at is not None
+            ]
+            if withdrawn:
+                found[node or ""] = max(withdrawn)
         return found
 
 

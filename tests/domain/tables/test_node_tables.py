@@ -713,6 +713,13 @@ NODE_TABLE: list[Row] = [
         name="its silence is in doubt",
     ),
     row(
+        "repair.waiting",
+        asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
+        observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0)), down=2)),
+        P.REPAIRING,
+        name="with it three of eight are lost, and two may be in repair",
+    ),
+    row(
         "repair.turn",
         asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
         observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0)))),

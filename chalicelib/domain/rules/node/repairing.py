@@ -36,7 +36,7 @@ from chalicelib.domain.node.memory import (
     wait,
     waiting_order,
 )
-from chalicelib.domain.node.repair_budget import cluster_has_mass_outage
+from chalicelib.domain.node.repair_budget import is_mass_outage
 from chalicelib.domain.rules.node.hardware import came_back, refused_as_suspect
 from chalicelib.domain.rules.node.ladder import DONE, ask_again, escalate, order_of
 from chalicelib.domain.rules.node.orders import ordered_step, repeated
@@ -216,7 +216,7 @@ def repair_not_well(context: RuleContext) -> Decision | None:
     age = context.now - step.at
     if step.rung is not Rung.REBOOT or age < context.policy.nodes.reboot_limit:
         return None
-    if is_running(context) and (cluster_has_mass_outage(context) or _is_silence_in_doubt(context)):
+    if is_running(context) and (_reaches_too_few(context) or _is_silence_in_doubt(context)):
         reason = f"the reboot is {span_word(age)} ago, and HyperPod says that it runs"
         return wait(context, "repair.waiting", f"{reason}; but Slurm reaches too few nodes to say that it is not well")
     return escalate(context, f"it is not well {span_word(age)} after the reboot")
@@ -263,6 +263,13 @@ def _is_done(context: RuleContext, step: Step) -> bool:
         now_id = current_id(context)
         return now_id is not None and now_id != step.instance_id
     return step.disturbed or has_settled
+
+
+def _reaches_too_few(context: RuleContext) -> bool:
+    """A mass outage, with this one: its reboot is too long ago to explain that Slurm does not reach it."""
+    view, facts = view_of(context), facts_of(context)
+    is_one_more = facts is not None and is_silent(facts)
+    return is_mass_outage(view.down + is_one_more, view.total, context.policy)
 
 
 def _is_silence_in_doubt(context: RuleContext) -> bool:

@@ -25,6 +25,7 @@ from chalicelib.domain.faults.poison import as_begun, without_loaded
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.evidence import Need, is_forensic
 from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.job import is_far_below
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.policy.playbooks import Deadline
@@ -202,13 +203,29 @@ def rollback_unseen(context: RuleContext, wanted: RollBack) -> Decision | None:
     return context.unread("rollback.unseen", "rollback.unseen_limit", text, context.now - since, **begun)
 
 
+@rule("rollback.plan_ignored")
+def rollback_plan_ignored(context: RuleContext, wanted: RollBack) -> Decision | None:
+    """It was to go back, and began far beyond: it does not read its resume plan, so that going back again would change
+    nothing. A person, where a run that cannot be rolled back is left running.
+    """
+    attempt, last = context.attempt_seen, context.incident.resubmission.pending
+    if last is None or last.name != attempt.name or not last.went_back or attempt.life:
+        return None
+    if context.policy.loss.stop_without_resume_point or not is_far_below(last.resume_step, attempt.first_step):
+        return None
+    context = _noted(context)
+    return context.hand_over(
+        "rollback.plan_ignored",
+        f"{wanted.reason} It was to go back to step {step_word(last.resume_step)}, and began at step "
+        f"{step_word(attempt.first_step)}: it loads what it finds, not what its resume plan names. "
+        f"{whole_story(context.incident)} {attempt.name} is left running",
+    )
+
+
 @rule()
 def rollback_noted(context: RuleContext, _: RollBack) -> RuleContext:
     """Since when it has been bad, and from which checkpoint it began, is put on record."""
-    attempt = context.attempt_seen
-    saved = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
-    bad = without_loaded(as_begun(noted_bad(context.incident), attempt), attempt, saved)
-    return replace(context, incident=bad)
+    return _noted(context)
 
 
 @rule("budget.rollbacks")
@@ -261,6 +278,7 @@ ROLLING_BACK: Final[tuple[Rule[[RollBack]], ...]] = (
     rollback_shadow,
     rollback_looking,
     rollback_unseen,
+    rollback_plan_ignored,
     rollback_noted,
     rollback_budget,
     rollback_skips,
@@ -268,6 +286,13 @@ ROLLING_BACK: Final[tuple[Rule[[RollBack]], ...]] = (
     rollback_forensics,
     rolled_back,
 )
+
+
+def _noted(context: RuleContext) -> RuleContext:
+    attempt = context.attempt_seen
+    saved = context.seen.checkpoints.value if isinstance(context.seen.checkpoints, Known) else ()
+    bad = without_loaded(as_begun(noted_bad(context.incident), attempt), attempt, saved)
+    return replace(context, incident=bad)
 
 
 def _planned(context: RuleContext) -> Incident:
