@@ -176,9 +176,7 @@ package: $(VENV)/.ready  ## the deployable template and bundle in build/package
 	$(BIN)/python -m infra.package --out build/package
 
 deploy: $(VENV)/.ready  ## create or update the stack in your account, after asking (STAGE=prod ARGS='--yes --parameter NAME=VALUE'; ARGS=--plan: only show it)
-	$(BIN)/python -m infra.preflight --stage $(STAGE)
-	$(BIN)/python -m infra.package --out build/package
-	$(BIN)/python -m infra.deploy --stage $(STAGE) $(ARGS)
+	$(BIN)/rekindle stack deploy --stage $(STAGE) $(ARGS)
 
 undeploy: $(VENV)/.ready  ## remove the stack, after asking (ARGS=--yes: without); tables and bucket stay, and are named with all that is left
 	$(BIN)/rekindle stack undeploy --stage $(STAGE) $(ARGS)

@@ -46,9 +46,6 @@ def _add_stack(subparsers: Any) -> None:
     deploy = described(subparsers, "deploy", "create or update the stack in your account", _DEPLOY)
     add_options(deploy)
     deploy.add_argument("--package", type=Path, metavar="DIR", help="a built package (default: one is built)")
-    deploy.add_argument(
-        "--build-only", type=Path, metavar="DIR", help="write the template and the bundle here, and end"
-    )
     deploy.set_defaults(run=_deploy, extra="deploy")
     package = described(
         subparsers, "package", "the template and the bundle, with a Terraform module and a CDK stack", _PACKAGE
@@ -66,14 +63,6 @@ def _add_stack(subparsers: Any) -> None:
 
 
 def _deploy(args: argparse.Namespace) -> int:
-    if args.build_only is not None:
-        if args.package is not None:
-            raise UsageError("--build-only and --package exclude each other")
-        if args.plan:
-            raise UsageError("--build-only and --plan exclude each other")
-        _build(args.build_only)
-        print(f"{args.build_only}: sam.json and deployment.zip")
-        return 0
     _check(args)
     if args.package is not None:
         return _run(args, args.package)
@@ -141,7 +130,7 @@ def _run(args: argparse.Namespace, package: Path) -> int:
 
 
 def _slack(args: argparse.Namespace) -> int:
-    from infra.slack.__main__ import manifest
+    from infra.slack.app import manifest
 
     try:
         print(json.dumps(manifest(args.api), indent=2))

@@ -1,4 +1,4 @@
-"""Deploy or remove the stack: `rekindle stack deploy` and `stack undeploy` (`commands`), `python -m infra.deploy`.
+"""Deploy or remove the stack: `rekindle stack deploy` and `stack undeploy` (`commands`).
 
 Before anything is created, infra/preflight looks for what would stop it. Deploying twice changes nothing; a second
 run after a change shows and applies the change. Removing leaves the table and the mailbox bucket in place, names them
@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +20,10 @@ from infra.asking import Asked, DeploymentError, Finding, existing_stack, stack_
 from infra.deploy.artefacts import Artefacts
 from infra.deploy.summary import deployment_summary, plan_text
 from infra.leftovers import deletion_blockers, leftover_resources
-from infra.package import BUNDLE, ROOT, TEMPLATE
+from infra.package import BUNDLE, TEMPLATE
 from infra.preflight.checks import STILLBORN, ask, look, print_findings
 from infra.session import SessionError, open_session
 from rekindle.cli.terminal.confirm import ask as confirm
-from rekindle.client.errors import CommandFailed
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
 _NO_CHANGES: Final = ("didn't contain changes", "No updates are to be performed")
@@ -289,20 +288,6 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
         raise DeploymentError(str(err)) from err
     for key, value in sorted(outputs.items()):
         print(f"{key:20} {value}")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line. 0 when done, 1 with the reason on stderr."""
-    parser = argparse.ArgumentParser(prog="python -m infra.deploy", description="Deploy the stack.")
-    add_options(parser)
-    parser.add_argument("--package", type=Path, default=ROOT / "build" / "package", help="what `make package` made")
-    args = parser.parse_args(argv)
-    try:
-        run(args, package=args.package)
-    except (DeploymentError, CommandFailed) as err:
-        print(f"error: {err}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, str]) -> None:

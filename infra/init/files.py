@@ -12,7 +12,7 @@ from infra.init import answers as read
 from infra.init import lines
 from infra.init.answers import Answers, Runs
 from infra.init.look import TAG, AccountState, Deployed, Service, other_buckets
-from infra.slack.__main__ import manifest
+from infra.slack.app import manifest
 
 POLICY: Final = "policy.json"
 ROLE_POLICY: Final = "training-role-policy.json"

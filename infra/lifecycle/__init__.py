@@ -1,11 +1,11 @@
-"""What a cluster's nodes need to run Rekindle's agent: `python -m infra.lifecycle --cluster NAME` makes it.
+"""What a cluster's nodes need to run Rekindle's agent: `rekindle slurm-agent bundle --cluster NAME` makes it.
 
 OUT/rekindle/             to be put beside on_create.sh in the bucket of the lifecycle scripts
     rekindle_agent.sh       installs; called at the end of on_create.sh, on every node
     rekindle-agent.service  the systemd unit
     rekindle.env            the agent's settings
     allow.conf              what the agent may do; observe until an administrator says otherwise. Kept where it is there
-    requirements.txt        exact versions, with hashes where the wheels are beside it
+    requirements.txt        exact versions, with the hashes of the wheels
     wheels/                 the package and all it needs: nothing comes from the network at install time
     python.tar.gz           the Python that runs it, where --python names one
 OUT/iam-head-node.json    the policy for the role of the controller group
@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -98,15 +98,6 @@ def settings(place: ServiceLocation) -> str:
     return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
-def pins(text: str) -> dict[str, str]:
-    """name -> version of the packages that the agent needs, from requirements.txt. Raises: LifecycleError."""
-    found = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", text, re.MULTILINE))
-    missing = [name for name in NEEDED if name not in found]
-    if missing:
-        raise LifecycleError(f"requirements.txt pins no {', '.join(missing)}")
-    return {name: found[name] for name in NEEDED}
-
-
 def locked(text: str) -> str:
     """The lines of requirements.txt on what the agent needs, with hashes. Raises: LifecycleError."""
     blocks = re.findall(r"^(?:[A-Za-z0-9._-]+)==[^\n]*(?:\n[ ]+--hash=[^\n]*)+", text, re.MULTILINE)
@@ -117,12 +108,8 @@ def locked(text: str) -> str:
     return "".join(f"{found[name]}\n" for name in NEEDED)
 
 
-def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Path]) -> str:
-    """requirements.txt. With wheels every line carries its hash; without, `package` is a requirement that pip resolves
-    itself.
-    """
-    if not wheels:
-        return "".join([f"{package}\n", *(f"{name}=={version}\n" for name, version in versions.items())])
+def requirements(wheels: Sequence[Path]) -> str:
+    """requirements.txt: a line for each wheel, with its hash."""
     lines = []
     for wheel in sorted(wheels):
         name, version = wheel.name.split("-")[:2]  # Source: binary distribution format, file name convention
@@ -131,9 +118,7 @@ def requirements(versions: Mapping[str, str], package: str, wheels: Sequence[Pat
     return "".join(lines)
 
 
-def write(
-    place: ServiceLocation, out: Path, *, package: str, wheels: Sequence[Path], python: Path | None = None
-) -> None:
+def write(place: ServiceLocation, out: Path, *, wheels: Sequence[Path], python: Path | None = None) -> None:
     """Write the folder and the policy, over earlier ones. `python`: see --python. Raises: OSError, LifecycleError."""
     folder = out / FOLDER
     kept = (folder / ALLOWED).read_bytes() if (folder / ALLOWED).exists() else (HERE / ALLOWED).read_bytes()
@@ -144,12 +129,10 @@ def write(
         shutil.copy(HERE / name, folder / name)
     (folder / ALLOWED).write_bytes(kept)
     (folder / SETTINGS).write_text(settings(place), encoding="utf-8")
-    if wheels:
-        (folder / WHEELS).mkdir()
-        for wheel in wheels:
-            shutil.copy(wheel, folder / WHEELS / wheel.name)
+    (folder / WHEELS).mkdir()
+    for wheel in wheels:
+        shutil.copy(wheel, folder / WHEELS / wheel.name)
     if python is not None:
         shutil.copy(python, folder / PYTHON)
-    versions = pins((ROOT / "requirements.txt").read_text(encoding="utf-8"))
-    (folder / REQUIREMENTS).write_text(requirements(versions, package, wheels), encoding="utf-8")
+    (folder / REQUIREMENTS).write_text(requirements(wheels), encoding="utf-8")
     (out / POLICY).write_text(json.dumps(policy(place), indent=2) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra.lifecycle.options import add_names, add_options, add_wheels
+from infra.lifecycle.options import add_names, add_python
 from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CliError, CommandFailed, Exit, NotFound, Unreachable, UsageError
 
@@ -51,7 +51,9 @@ def register(subparsers: Any) -> None:
     agent = subparsers.add_parser("slurm-agent", help="the agent on a Slurm head node: install, upgrade, stop, remove")
     verbs = agent.add_subparsers(dest="verb", required=True, metavar="VERB")
     bundle = described(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
-    add_options(bundle)
+    add_names(bundle)
+    bundle.add_argument("--out", type=Path, default=Path("build/lifecycle"), help="where to write (build/lifecycle)")
+    add_python(bundle)
     bundle.set_defaults(run=_bundle, extra="cli")
     for name, (help_, has_folder, _) in VERBS.items():
         verb = described(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
@@ -59,7 +61,7 @@ def register(subparsers: Any) -> None:
         verb.add_argument("--here", action="store_true", help="this machine is the head node")
         verb.add_argument("--group", metavar="NAME", help="the instance group of the head node (asked of the cluster)")
         if has_folder:
-            add_wheels(verb)
+            add_python(verb)
         if name != "status":
             verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
             verb.add_argument("--yes", action="store_true", help="do not ask")
@@ -86,8 +88,6 @@ def _bundle(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises: UsageError."""
-    if args.no_wheels != bool(args.package):
-        raise UsageError("--no-wheels and --package belong together")
     if args.python is not None and not args.python.is_file():
         raise UsageError(f"--python: there is no file {args.python}")
 

@@ -30,8 +30,7 @@ def make(options: argparse.Namespace) -> None:
 def make_at(options: argparse.Namespace, place: ServiceLocation, out: Path) -> None:
     """Write the folder and the policy below `out`. Raises: LifecycleError, OSError."""
     with tempfile.TemporaryDirectory(prefix="rekindle-lifecycle-") as scratch:
-        wheels = [] if options.no_wheels else _wheels(Path(scratch))
-        write(place, out, package=options.package or "", wheels=wheels, python=options.python)
+        write(place, out, wheels=_wheels(Path(scratch)), python=options.python)
 
 
 def place_of(options: argparse.Namespace) -> ServiceLocation:

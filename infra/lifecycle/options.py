@@ -1,16 +1,9 @@
-"""The options of `rekindle slurm-agent` and of `python -m infra.lifecycle`."""
+"""The options of `rekindle slurm-agent`."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add every option of a command that writes the lifecycle folder."""
-    add_names(parser)
-    parser.add_argument("--out", type=Path, default=Path("build/lifecycle"), help="where to write (build/lifecycle)")
-    add_wheels(parser)
 
 
 def add_names(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +15,8 @@ def add_names(parser: argparse.ArgumentParser) -> None:
         by_hand.add_argument(f"--{name}")
 
 
-def add_wheels(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose what the folder installs on the node."""
-    parser.add_argument("--no-wheels", action="store_true", help="leave the packages to pip on the node: see --package")
-    parser.add_argument("--package", help="with --no-wheels: what pip installs, such as a wheel's https or file URL")
+def add_python(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the Python which the folder carries."""
     parser.add_argument(
         "--python",
         type=Path,

@@ -187,9 +187,9 @@ install_package() {
     rm -rf "$home"
     mkdir -p "$opt" || fail "$opt cannot be made"
     "$python" -m venv "$home" >>"$log_file" 2>&1 || fail "no virtual environment could be made with $python"
+    # Nothing comes from the network, and each wheel is checked by its hash.
     local pip=("$home/bin/python" -m pip install -q --disable-pip-version-check --no-input -r "$requirements")
-    # With the wheels in the folder nothing comes from the network, and each is checked by its hash.
-    [ -d "$here/wheels" ] && pip+=(--no-index --find-links "$here/wheels" --require-hashes)
+    pip+=(--no-index --find-links "$here/wheels" --require-hashes)
     timeout 600 "${pip[@]}" >>"$log_file" 2>&1 || fail "the package could not be installed: see $log_file"
     put 644 "$home/$SERVICE" <"$here/$SERVICE" || fail "the unit could not be written"
     touch "$home/.complete"

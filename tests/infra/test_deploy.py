@@ -15,10 +15,11 @@ from botocore.stub import Stubber
 
 from infra.asking import DeploymentError, stack_name
 from infra.deploy.artefacts import Artefacts
-from infra.deploy.deployment import Deployment, main
+from infra.deploy.deployment import Deployment
 from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
 from rekindle.cli.main import main as rekindle
+from rekindle.client.errors import Exit
 from tests.cli.service import FakeService, serve
 from tests.infra.live_account import live_account
 from tests.infra.stack_reading import CODE, REGION, Template
@@ -126,7 +127,8 @@ def test_a_missing_package_is_named(account: boto3.session.Session, tmp_path: Pa
 def test_the_command_line_prints_the_outputs(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--stage", "dev", "--package", str(small), "--yes", "--parameter", "NoticeEmail=a@example.org"]) == 0
+    words = ["stack", "deploy", "--stage", "dev", "--package", str(small), "--yes"]
+    assert rekindle([*words, "--parameter", "NoticeEmail=a@example.org"]) == 0
     assert capsys.readouterr().out == "TableName            rekindle-dev\n"
 
 
@@ -134,7 +136,7 @@ def test_the_command_line_prints_the_outputs(
 def test_the_command_line_removes_and_says_what_stays(
     account: boto3.session.Session, small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--stage", "dev", "--yes", "--package", str(small)]) == 0
+    assert rekindle(["stack", "deploy", "--stage", "dev", "--yes", "--package", str(small)]) == 0
     assert rekindle(["undeploy", "--stage", "dev", "--yes"]) == 0
     said = capsys.readouterr().out
     assert "rekindle-dev is removed." in said
@@ -275,9 +277,9 @@ def test_missing_settings_are_told_in_one_line(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.delenv(missing)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY") if "KEY" in missing else None
-    assert main(["--stage", "prod"]) == 1
+    assert rekindle(["stack", "deploy", "--stage", "prod"]) == Exit.UNREACHABLE
     err = capsys.readouterr().err
-    assert err.startswith(f"error: {said}")
+    assert err.startswith(f"rekindle: {said}")
     assert err.count("\n") == 1
 
 

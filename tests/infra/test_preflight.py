@@ -12,10 +12,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from infra.asking import DeploymentError, Finding, Importance
-from infra.deploy.deployment import Deployment, main
+from infra.deploy.deployment import Deployment
 from infra.preflight.checks import look
 from infra.preflight.checks import main as preflight_main
 from localcloud.aws.answers import AwsError
+from rekindle.cli.main import main as rekindle
+from rekindle.client.errors import Exit
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION
 
@@ -384,14 +386,14 @@ def test_nothing_is_created_when_something_would_stop_it(
     aws_settings: None, package: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with live_account(has_durable_functions=False) as account:
-        assert main(["--stage", "dev", "--package", str(package)]) == 1
+        assert rekindle(["stack", "deploy", "--stage", "dev", "--package", str(package)]) == 1
         assert account.client("s3").list_buckets()["Buckets"] == []
         assert account.client("cloudformation").describe_stacks()["Stacks"] == []
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert lines[0].startswith("rekindle: target: stack rekindle-dev (stage dev), account ")
     assert lines[1].startswith("problem: Lambda in")
-    assert lines[2].startswith("error: nothing was created")
+    assert lines[2].startswith("rekindle: nothing was created")
 
 
 def test_the_look_alone_needs_no_package(aws_settings: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -406,18 +408,18 @@ def test_the_look_alone_needs_no_package(aws_settings: None, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("ExpiredToken", "error: the credentials have expired: sign in again"),
-        ("RequestExpired", "error: AWS finds the request too old: set this machine's clock"),
-        ("InvalidClientTokenId", "error: AWS does not know the access key, or the Region is not enabled"),
-        ("SignatureDoesNotMatch", "error: the secret key does not belong to the access key"),
-        ("SomethingElse", "error: AWS does not accept these credentials"),
+        ("ExpiredToken", "rekindle: the credentials have expired: sign in again"),
+        ("RequestExpired", "rekindle: AWS finds the request too old: set this machine's clock"),
+        ("InvalidClientTokenId", "rekindle: AWS does not know the access key, or the Region is not enabled"),
+        ("SignatureDoesNotMatch", "rekindle: the secret key does not belong to the access key"),
+        ("SomethingElse", "rekindle: AWS does not accept these credentials"),
     ],
 )
 def test_credentials_that_aws_refuses_are_told_in_one_line(
     aws_settings: None, capsys: pytest.CaptureFixture[str], code: str, said: str
 ) -> None:
     with live_account(sign_in=AwsError(code, "The security token included in the request is expired", status=403)):
-        assert main(["--stage", "prod"]) == 1
+        assert rekindle(["stack", "deploy", "--stage", "prod"]) == Exit.UNREACHABLE
     err = capsys.readouterr().err
     assert err.startswith(said)
     assert err.count("\n") == 1
@@ -437,7 +439,7 @@ def test_a_sign_in_that_is_over_is_told_in_one_line(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    assert main(["--stage", "prod"]) == 1
+    assert rekindle(["stack", "deploy", "--stage", "prod"]) == Exit.UNREACHABLE
     err = capsys.readouterr().err
     assert "aws sso login" in err
     assert err.count("\n") == 1

@@ -13,7 +13,7 @@ import fastjsonschema
 import pytest
 
 import app as app_module
-from infra.slack.__main__ import MANIFEST, manifest
+from infra.slack.app import MANIFEST, manifest
 
 ROOT = Path(__file__).parents[2]
 API = "https://abc123.execute-api.eu-west-1.amazonaws.com/api"
@@ -141,9 +141,8 @@ def test_another_address_is_refused(url: str) -> None:
 
 
 def test_it_is_printed_by_a_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "infra.slack", API], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
-    )
+    command = [sys.executable, "-m", "rekindle.cli.main", "stack", "slack-app", API]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0
     assert json.loads(done.stdout) == manifest(API)
     assert "API-ID" in MANIFEST.read_text(encoding="utf-8")

@@ -145,8 +145,8 @@ class Site:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("bundle")
     place = ["--bucket", BUCKET, "--bus", STACK, "--region", "us-east-1", "--account", "123456789012"]
-    command = [sys.executable, "-m", "infra.lifecycle", "--cluster", CLUSTER, "--stack", STACK, "--out", str(out)]
-    subprocess.run([*command, *place], check=True, cwd=PROJECT)
+    command = [sys.executable, "-m", "rekindle.cli.main", "slurm-agent", "bundle", "--cluster", CLUSTER]
+    subprocess.run([*command, "--stack", STACK, "--out", str(out), *place], check=True, cwd=PROJECT)
     return out / "rekindle"
 
 

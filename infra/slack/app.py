@@ -1,12 +1,8 @@
-"""Print the app's manifest with the addresses of one deployment, ready to be pasted into Slack.
-
-`python -m infra.slack https://abc123.execute-api.eu-west-1.amazonaws.com/api`
-"""
+"""The app's manifest with the addresses of one deployment: `rekindle stack slack-app` prints it."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -29,18 +25,3 @@ def manifest(api_url: str) -> dict[str, Any]:
     text = MANIFEST.read_text(encoding="utf-8").replace(_PLACE, api_url.rstrip("/"))
     found: dict[str, Any] = json.loads(text)
     return found
-
-
-def main() -> int:
-    """Exit status 2 without a usable address."""
-    try:
-        (api_url,) = sys.argv[1:]
-        print(json.dumps(manifest(api_url), indent=2))
-    except ValueError as err:
-        print(f"usage: python -m infra.slack API-ADDRESS ({err})", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
