@@ -32,8 +32,9 @@ from localcloud.demo.stage import (
 )
 from localcloud.demo.story import Fault
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.demo.view import plain_console, results, view_for
+from localcloud.demo.view import LineView, results
 from rekindle.client.api import Client
+from rekindle.client.table import Style
 from rekindle.console.server import running
 
 ALL = (Fault.NODE, Fault.KILL, Fault.FREEZE, Fault.NAN)
@@ -90,34 +91,32 @@ def _play(out: Path, faults: tuple[Fault, ...], *, seed: int, stream: TextIO) ->
         running(Client(url=stage.api_url)) as site,
     ):
         print(f"Watch it in a browser, while it lasts: {site.link}", file=stream, flush=True)
-        with view_for(stream) as view:
-            return Director(stage, view, reference, seed=seed).run(faults)
+        return Director(stage, LineView(stream), reference, seed=seed).run(faults)
 
 
 def _conclude(result: Result, out: Path, stream: TextIO) -> None:
-    console = plain_console(stream)
-    console.print()
-    console.print(results(result.recoveries, width=console.width))
+    style = Style.of(stream)
+    lines = ["", results(result.recoveries, style)]
     compared = result.comparison
     if compared is not None and compared.equal:
-        console.print(
+        lines.append(
             f"Same loss at the same step: {compared.steps_compared} steps of {len(result.attempts)} attempts are, bit "
             f"for bit, those of a run that was never disturbed (step {compared.last_step}: {compared.last_loss:.6f})."
         )
     elif compared is not None:
-        console.print(
-            f"[bold red]The loss differs from the undisturbed run's from step {compared.first_difference} on."
-        )
+        differs = f"The loss differs from the undisturbed run's from step {compared.first_difference} on."
+        lines.append(style.paint(differs, "bold", "red"))
     if result.problem:
-        console.print(f"[bold red]Broke off: {result.problem}. See {out / 'service.log'} and {out / 'jobs'}.")
-    console.print(
-        f"Took {(result.ended_at - result.started_at).total_seconds():.0f} s. Report: {_shown(out / 'report.json')}"
-    )
+        broke_off = f"Broke off: {result.problem}. See {out / 'service.log'} and {out / 'jobs'}."
+        lines.append(style.paint(broke_off, "bold", "red"))
+    took = (result.ended_at - result.started_at).total_seconds()
+    lines.append(f"Took {took:.0f} s. Report: {_shown(out / 'report.json')}")
     if result.recoveries and result.recoveries[-1].incident is not None:
         incident_id = result.recoveries[-1].incident.incident_id
-        console.print("The same story, from the same store:")
-        for command in ("incidents --all", f"show {incident_id}", "ledger", "console"):
-            console.print(f"  {_rekindle()} {command} --store {_shown(out)}", highlight=False, soft_wrap=True)
+        lines.append("The same story, from the same store:")
+        commands = ("incidents --all", f"show {incident_id}", "ledger", "console")
+        lines.extend(f"  {_rekindle()} {command} --store {_shown(out)}" for command in commands)
+    print(*lines, sep="\n", file=stream, flush=True)
 
 
 def _rekindle() -> str:

@@ -23,7 +23,7 @@ from localcloud.demo.story import (
     measure,
 )
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.demo.view import DemoState, View
+from localcloud.demo.view import DemoState, LineView
 from localcloud.demo.watch import FINAL
 
 REFRESH_S = 0.25
@@ -53,7 +53,7 @@ class DemoBrokeOff(RuntimeError):
 class Director:
     """Runs one demo on a stage."""
 
-    def __init__(self, stage: Stage, view: View, reference: Undisturbed, *, seed: int) -> None:
+    def __init__(self, stage: Stage, view: LineView, reference: Undisturbed, *, seed: int) -> None:
         self._stage = stage
         self._view = view
         self._reference = reference

@@ -1,4 +1,4 @@
-"""The demo's figures, chart and lines, from hand-made observations."""
+"""The demo's figures and lines, from hand-made observations."""
 
 import io
 import json
@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from localcloud.demo.chart import BROKEN, draw
 from localcloud.demo.report import Result, write
 from localcloud.demo.story import (
     AttemptSeen,
@@ -21,7 +19,8 @@ from localcloud.demo.story import (
     measure,
 )
 from localcloud.demo.trace import Trace
-from localcloud.demo.view import DemoState, LineView, WorkerSeen, render, results
+from localcloud.demo.view import DemoState, LineView, WorkerSeen, results
+from rekindle.client.table import Style
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -131,22 +130,6 @@ def test_nothing_compared_is_not_equal() -> None:
     assert not compare([], {}).equal
 
 
-def test_the_chart_is_as_wide_as_it_has_columns_and_marks_what_broke() -> None:
-    steps = [seen(step, float(5 - step / 40).hex()) for step in range(1, 121)]
-    steps += [seen(step, "nan", 2) for step in range(110, 115)]
-    drawn = draw(steps, width=40, height=5)
-    assert len(drawn.rows) == 5
-    assert {len(row) for row in drawn.rows} == {len(drawn.columns)} == {40}
-    assert BROKEN in drawn.rows[0]
-    assert drawn.rows[0][0] == "█"
-    assert drawn.last_step == 120
-    assert drawn.columns[0].number == 1
-
-
-def test_an_empty_chart_is_drawn_too() -> None:
-    assert len(draw([], width=40, height=5).rows) == 5
-
-
 def picture(**changes: object) -> DemoState:
     values: dict[str, object] = {
         "started_at": START,
@@ -163,23 +146,13 @@ def picture(**changes: object) -> DemoState:
 def test_the_plain_view_tells_each_thing_once() -> None:
     stream = io.StringIO()
     view = LineView(stream)
-    with view:
-        view.show(picture())
-        view.show(picture())
-        view.show(picture(at=at(26)))
+    view.show(picture())
+    view.show(picture())
+    view.show(picture(at=at(26)))
     text = stream.getvalue()
     assert text.count("the worker died") == 1
     assert text.count(">>> killing rank 1") == 1
     assert text.count("attempt 2 InProgress: step 50") == 2
-
-
-def test_the_live_view_shows_steps_workers_and_the_timeline() -> None:
-    console = Console(file=io.StringIO(), width=140, record=True)
-    console.print(render(picture()))
-    console.print(results([measure(injection(), incident(), [])], width=console.width))
-    text = console.export_text()
-    for expected in ("killing rank 1", "rank 1 frozen", "the worker died", "1 … 50", "a worker is killed", "8.5 s"):
-        assert expected in text
 
 
 def test_the_trace_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None:
@@ -235,9 +208,9 @@ def test_the_report_is_json_and_holds_the_figures_of_the_table(tmp_path: Path) -
     assert report["same_loss_at_same_step"]["equal"]
 
 
-def test_at_eighty_columns_no_word_of_the_table_is_cut() -> None:
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(results([measure(injection(), incident(), [])], width=80))
-    text = console.export_text()
+def test_the_table_has_a_row_for_each_recovery_and_at_eighty_columns_no_word_of_it_is_cut() -> None:
+    rows = [measure(injection(), incident(), [])]
+    assert all(word in results(rows, Style()) for word in ("a worker is killed", "8.5 s", "recovered"))
+    text = results(rows, Style(columns=80))
     assert "…" not in text
     assert all(word in text for word in ("recovered", "checkpoint", "emergency"))
