@@ -117,8 +117,6 @@ class Cloud:
             clock=self.clock,
             resolve=self.functions.__getitem__,
             store=store / "durable.sqlite" if store is not None else None,
-            region=REGION,
-            account_id=ACCOUNT_ID,
             retry_after=retry_after or default_retry,
             max_failed_attempts=max_failed_attempts,
             settings_of=self.functions.settings_of,
@@ -130,8 +128,6 @@ class Cloud:
         self.events = EventBridge(
             clock=self.clock,
             invoke=self.invoke,
-            region=REGION,
-            account_id=ACCOUNT_ID,
             chaos=chaos,
             retry_after=timedelta(seconds=30) if virtual else timedelta(seconds=1),
             attempts_of=self.lambdas.attempts_of,
@@ -143,11 +139,9 @@ class Cloud:
             sqs=lambda: self.client("sqs"),
             next_visible=self._next_visible,
         )
-        self.training = TrainingJobs(
-            clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID
-        )
-        self.clusters = Clusters(clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID)
-        self.alarms = Alarms(clock=self.clock, publish=self.events.publish, region=REGION, account_id=ACCOUNT_ID)
+        self.training = TrainingJobs(clock=self.clock, publish=self.events.publish)
+        self.clusters = Clusters(clock=self.clock, publish=self.events.publish)
+        self.alarms = Alarms(clock=self.clock, publish=self.events.publish)
         self.simulated = Simulated(
             clock=self.clock,
             jobs=self.training,

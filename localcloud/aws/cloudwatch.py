@@ -24,6 +24,7 @@ from typing import Any, Final
 import moto.cloudwatch.models
 from moto.cloudwatch.models import MetricAggregatedDatum, cloudwatch_backends
 
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock, Timer
 
 Publish = Callable[[str, str, dict[str, Any], list[str]], object]
@@ -104,11 +105,9 @@ def _periods(points: Mapping[datetime, list[float]], period: timedelta) -> Point
 class Alarms:
     """Evaluates moto's alarms once a minute of the cloud's clock, and publishes what changes."""
 
-    def __init__(self, *, clock: Clock, publish: Publish, region: str, account_id: str) -> None:
+    def __init__(self, *, clock: Clock, publish: Publish) -> None:
         self._clock = clock
         self._publish = publish
-        self._region = region
-        self._account_id = account_id
         self._states: dict[tuple[str, str], str] = {}  # (alarm, contributor), the alarm itself under ""
         self._timer: Timer | None = None
 
@@ -128,7 +127,7 @@ class Alarms:
 
     def evaluate(self) -> None:
         """Evaluate every alarm now."""
-        backend = cloudwatch_backends[self._account_id][self._region]
+        backend = cloudwatch_backends[ACCOUNT_ID][REGION]
         now = self._clock.now()
         for gone in [key for key in self._states if key[0] not in backend.alarms]:
             del self._states[gone]

@@ -18,6 +18,7 @@ from typing import Any
 
 from moto.events.models import EventPattern
 
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock, Timer
 
 logger = logging.getLogger(__name__)
@@ -107,8 +108,6 @@ class EventBridge:
         *,
         clock: Clock,
         invoke: Callable[[str, dict[str, Any]], object],
-        region: str = "us-west-2",
-        account_id: str = "123456789012",
         chaos: Chaos | None = None,
         retry_after: timedelta = timedelta(seconds=30),
         attempts_of: Callable[[str], int] = lambda _: 3,
@@ -116,8 +115,6 @@ class EventBridge:
     ) -> None:
         self._clock = clock
         self._invoke = invoke
-        self._region = region
-        self._account_id = account_id
         self._settings = _Settings(retry_after, attempts_of, kept)
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -146,9 +143,9 @@ class EventBridge:
             "id": str(uuid.uuid4()),
             "detail-type": detail_type,
             "source": source,
-            "account": self._account_id,
+            "account": ACCOUNT_ID,
             "time": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "region": self._region,
+            "region": REGION,
             "resources": resources,
             "detail": json.loads(json.dumps(detail)),
         }
@@ -175,10 +172,10 @@ class EventBridge:
                 "id": str(uuid.uuid4()),
                 "detail-type": "Scheduled Event",
                 "source": "aws.events",
-                "account": self._account_id,
+                "account": ACCOUNT_ID,
                 "time": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-                "region": self._region,
-                "resources": [f"arn:aws:events:{self._region}:{self._account_id}:rule/{schedule.function}"],
+                "region": REGION,
+                "resources": [f"arn:aws:events:{REGION}:{ACCOUNT_ID}:rule/{schedule.function}"],
                 "detail": {},
             }
             self._deliver(schedule.function, event, 1)

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from localcloud.aws.answers import AwsError, as_time, paged
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 
 
@@ -221,12 +222,10 @@ class TrainingJobs:
     publish: called with (source, detail-type, detail, resources) for each change of state.
     """
 
-    def __init__(
-        self, *, clock: Clock, publish: Publish, region: str = "us-west-2", account_id: str = "123456789012"
-    ) -> None:
+    def __init__(self, *, clock: Clock, publish: Publish) -> None:
         self._clock = clock
         self._publish = publish
-        self._arn_root = f"arn:aws:sagemaker:{region}:{account_id}:training-job/"
+        self._arn_root = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/"
         self._lock = threading.RLock()
         self._refusals: list[AwsError] = []
         self.jobs: dict[str, TrainingJob] = {}

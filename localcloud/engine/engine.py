@@ -13,22 +13,20 @@ import uuid
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
-from aws_durable_execution_sdk_python.lambda_service import ErrorObject, OperationStatus
+from aws_durable_execution_sdk_python.lambda_service import OperationStatus
 from aws_durable_execution_sdk_python_testing.checkpoint.processor import CheckpointProcessor
 from aws_durable_execution_sdk_python_testing.exceptions import ResourceNotFoundException
 from aws_durable_execution_sdk_python_testing.execution import Execution
-from aws_durable_execution_sdk_python_testing.model import (
-    GetDurableExecutionHistoryResponse,
-    StartDurableExecutionInput,
-)
+from aws_durable_execution_sdk_python_testing.model import StartDurableExecutionInput
 from aws_durable_execution_sdk_python_testing.stores.memory import InMemoryExecutionStore
 from aws_durable_execution_sdk_python_testing.stores.sqlite import SQLiteExecutionStore
 from aws_durable_execution_sdk_python_testing.token import CallbackToken
 from aws_durable_execution_sdk_python_testing.worker.registry import ExecutionRegistry
 
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 from localcloud.engine.durable import (
     CheckpointHook,
@@ -94,8 +92,6 @@ class DurableEngine:
         clock: Clock,
         resolve: Callable[[str], Handler],
         store: Path | None = None,
-        region: str = "us-west-2",
-        account_id: str = "123456789012",
         retry_after: timedelta = timedelta(seconds=5),
         max_failed_attempts: int = 5,
         settings_of: Callable[[str], Settings] = lambda name: Settings(name=name, entry=name),
@@ -106,8 +102,6 @@ class DurableEngine:
         self._settings_of = settings_of
         self._dead = dead
         self.invocations = Invocations(clock)
-        self.region = region
-        self.account_id = account_id
         self._store = InMemoryExecutionStore() if store is None else SQLiteExecutionStore.create_and_initialize(store)
         self._scheduler = CloudScheduler(clock)
         self._registry = ExecutionRegistry(self._store, self._scheduler)
@@ -120,7 +114,7 @@ class DurableEngine:
             checkpoint_processor=processor,
             registry=self._registry,
             clock=clock,
-            region=region,
+            region=REGION,
             ended=self._ended,
         )
         self._executor.RETRY_BACKOFF_SECONDS = retry_after.total_seconds()  # type: ignore[assignment]
@@ -176,7 +170,7 @@ class DurableEngine:
     def context_for(self, function: str) -> LambdaContext:
         """The context of one invocation of `name` or `name:qualifier`."""
         name, _, qualifier = function.partition(":")
-        arn = f"arn:aws:lambda:{self.region}:{self.account_id}:function:{function}"
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:{function}"
         return self.invocations.context(self._settings_of(name), name=name, qualifier=qualifier, arn=arn)
 
     def _one(self, function: str) -> AbstractContextManager[None]:
@@ -197,7 +191,7 @@ class DurableEngine:
                 return StartResult(arn=existing, is_new=False)
             output = self._executor.start_execution(
                 StartDurableExecutionInput(
-                    account_id=self.account_id,
+                    account_id=ACCOUNT_ID,
                     function_name=function,
                     function_qualifier=version,
                     execution_name=name,
@@ -236,20 +230,6 @@ class DurableEngine:
             and (not statuses or e.current_status().value in statuses)
         ]
         return sorted(found, key=_started_at)
-
-    def history(
-        self, arn: str, *, with_data: bool, reverse: bool, marker: str | None, limit: int | None
-    ) -> GetDurableExecutionHistoryResponse:
-        """What happened, as the Lambda console lists it. Raises: NoSuchExecution."""
-        self.load(arn)
-        return self._executor.get_execution_history(
-            arn, include_execution_data=with_data, reverse_order=reverse, marker=marker, max_items=limit
-        )
-
-    def stop(self, arn: str, error: ErrorObject | None = None) -> datetime:
-        """End an execution; when it ended. Ending a closed one changes nothing. Raises: NoSuchExecution."""
-        self.load(arn)
-        return self._executor.stop_execution(arn, error).stop_timestamp
 
     def succeed(self, callback_id: str, result: bytes) -> None:
         """Complete a callback. Raises: NoSuchExecution, CallbackClosed."""

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from aws_durable_execution_sdk_python.lambda_service import ErrorObject
 from aws_durable_execution_sdk_python_testing.execution import Execution
 
 from localcloud.aws.answers import AwsError, as_time
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 from localcloud.aws.events import Throttled
 from localcloud.aws.shapes import check_answer, operation_model, request_problems
@@ -30,15 +30,8 @@ OPERATIONS = (
     "GetFunctionConfiguration",
     "SendDurableExecutionCallbackSuccess",
     "ListDurableExecutionsByFunction",
-    "GetDurableExecutionHistory",
-    "StopDurableExecution",
 )
 _ASYNC_RETRY = timedelta(minutes=1)  # Source: Lambda developer guide, asynchronous error handling
-
-_REQUIRED_IN: dict[str, tuple[str, Any]] = {
-    "StepSucceededDetails": ("Result", {}),
-    "StepFailedDetails": ("Error", {}),
-}
 
 Response = tuple[int, dict[str, str], bytes]
 
@@ -164,7 +157,7 @@ class LambdaApi:
             self._send(queue, payload)
 
     def _arn(self, name: str) -> str:
-        return f"arn:aws:lambda:{self._engine.region}:{self._engine.account_id}:function:{name}"
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:{name}"
 
     def _GetFunctionConfiguration(self, request: dict[str, Any]) -> dict[str, Any]:
         name, _ = split_name(request["FunctionName"], request.get("Qualifier"))
@@ -180,7 +173,7 @@ class LambdaApi:
             "LoggingConfig": {"LogFormat": "Text", "LogGroup": settings.log_group},
         }
         if settings.dead_letters is not None:
-            queue = f"arn:aws:sqs:{self._engine.region}:{self._engine.account_id}:{settings.dead_letters}"
+            queue = f"arn:aws:sqs:{REGION}:{ACCOUNT_ID}:{settings.dead_letters}"
             answer["DeadLetterConfig"] = {"TargetArn": queue}
         if settings.alias is not None:
             answer["DurableConfig"] = {
@@ -224,34 +217,13 @@ class LambdaApi:
         answer: dict[str, Any] = {"DurableExecutions": [self._summary(e) for e in found[start:end]]}
         return answer | ({"NextMarker": str(end)} if end < len(found) else {})
 
-    def _GetDurableExecutionHistory(self, request: dict[str, Any]) -> dict[str, Any]:
-        history = self._engine.history(
-            request["DurableExecutionArn"],
-            with_data=bool(request.get("IncludeExecutionData")),
-            reverse=bool(request.get("ReverseOrder")),
-            marker=request.get("Marker"),
-            limit=request.get("MaxItems"),
-        )
-        answer = {k: v for k, v in history.to_dict().items() if v is not None}
-        for event in answer["Events"]:
-            for kind in ("StepSucceededDetails", "StepFailedDetails"):
-                if kind in event:  # the model requires these; the testing engine leaves them out at a first attempt
-                    event[kind].setdefault("RetryDetails", {})
-                    event[kind].setdefault(*_REQUIRED_IN[kind])
-        return answer
-
-    def _StopDurableExecution(self, request: dict[str, Any]) -> dict[str, Any]:
-        error = request.get("Error")
-        stopped_at = self._engine.stop(request["DurableExecutionArn"], ErrorObject.from_dict(error) if error else None)
-        return {"StopTimestamp": stopped_at}
-
     def _summary(self, execution: Execution) -> dict[str, Any]:
         started = execution.get_operation_execution_started()
         name = execution.start_input.function_name
         answer = {
             "DurableExecutionArn": execution.durable_execution_arn,
             "DurableExecutionName": execution.start_input.execution_name,
-            "FunctionArn": f"arn:aws:lambda:{self._engine.region}:{self._engine.account_id}:function:{name}:1",
+            "FunctionArn": f"arn:aws:lambda:{REGION}:{ACCOUNT_ID}:function:{name}:1",
             "Status": execution.current_status().value,
             "StartTimestamp": started.start_timestamp,
         }

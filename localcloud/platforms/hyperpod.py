@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from localcloud.aws.answers import AwsError, as_time, paged
+from localcloud.aws.answers import AwsError, paged
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 from localcloud.aws.sagemaker import Publish
 from localcloud.platforms.hyperpod_cluster import Cluster, Group, Node, cluster_id, event_detail, event_record
@@ -47,13 +48,9 @@ class Timings:
 class Clusters:
     """The SageMaker API for HyperPod clusters."""
 
-    def __init__(
-        self, *, clock: Clock, publish: Publish, region: str = "us-west-2", account_id: str = "123456789012"
-    ) -> None:
+    def __init__(self, *, clock: Clock, publish: Publish) -> None:
         self._clock = clock
         self._publish = publish
-        self._region = region
-        self._account_id = account_id
         self._lock = threading.RLock()
         self.timings = Timings()
         self.clusters: dict[str, Cluster] = {}
@@ -144,10 +141,10 @@ class Clusters:
         with self._lock:
             if name in self.clusters:
                 raise AwsError("ResourceInUse", f"Resource Already Exists: Cluster with name {name} already exists.")
-            root = f"arn:aws:sagemaker:{self._region}:{self._account_id}:cluster/"
+            root = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:cluster/"
             cluster = Cluster(
                 name=name,
-                arn=root + cluster_id(name, self._account_id, self._region),
+                arn=root + cluster_id(name),
                 request={key: value for key, value in request.items() if key not in ("Tags", "InstanceGroups")},
                 tags={tag["Key"]: tag["Value"] for tag in request.get("Tags") or []},
                 created_at=self._clock.now(),
@@ -165,12 +162,7 @@ class Clusters:
 
     def list_clusters(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            found = [c for c in self.clusters.values() if (request.get("NameContains") or "") in c.name]
-        found.sort(
-            key=lambda c: c.name if request.get("SortBy") == "NAME" else c.created_at.isoformat(),
-            reverse=request.get("SortOrder") == "Descending",
-        )
-        page, token = paged(found, request)
+            page, token = paged(list(self.clusters.values()), request)
         summaries = [
             {"ClusterArn": c.arn, "ClusterName": c.name, "CreationTime": c.created_at, "ClusterStatus": c.status}
             for c in page
@@ -200,15 +192,7 @@ class Clusters:
         with self._lock:
             cluster = self._find(request["ClusterName"])
             wanted = request.get("InstanceGroupNameContains") or ""
-            after, before = as_time(request.get("CreationTimeAfter")), as_time(request.get("CreationTimeBefore"))
-            found = [
-                node
-                for node in cluster.nodes.values()
-                if wanted in node.group
-                and node.status != "ShuttingDown"
-                and (after is None or node.launched_at > after)
-                and (before is None or node.launched_at < before)
-            ]
+            found = [node for node in cluster.nodes.values() if wanted in node.group and node.status != "ShuttingDown"]
             found.sort(key=lambda node: (node.launched_at, node.instance_id))
             page, token = paged(found, request)
             with_logical_id = bool(request.get("IncludeNodeLogicalIds"))

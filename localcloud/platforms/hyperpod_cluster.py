@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from localcloud.aws.authorization import ACCOUNT_ID, REGION
+
 # Members of a group's specification that its details carry on unchanged. Source: botocore, both shapes.
 _KEPT = (
     "InstanceType",
@@ -140,8 +142,8 @@ class Cluster:
             "InstanceGroups": [self.describe_group(group) for group in self.groups.values()],
             "NodeRecovery": self.node_recovery,
         }
-        for name in ("VpcConfig", "Orchestrator", "NodeProvisioningMode", "ClusterRole", "AutoScaling"):
-            if self.request.get(name) is not None and name != "AutoScaling":
+        for name in ("VpcConfig", "Orchestrator", "NodeProvisioningMode", "ClusterRole"):
+            if self.request.get(name) is not None:
                 answer[name] = self.request[name]
         return answer
 
@@ -199,9 +201,9 @@ class Cluster:
         return detail
 
 
-def cluster_id(name: str, account_id: str, region: str) -> str:
+def cluster_id(name: str) -> str:
     """The 12 characters at the end of a cluster's ARN, which are not its name."""
-    digest = int(hashlib.sha256(f"{account_id}/{region}/{name}".encode()).hexdigest(), 16)
+    digest = int(hashlib.sha256(f"{ACCOUNT_ID}/{REGION}/{name}".encode()).hexdigest(), 16)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     return "".join(letters[(digest // 36**place) % 36] for place in range(12))
 
@@ -213,12 +215,11 @@ def event_record(
     description: str,
     at: datetime,
     node: Node | None = None,
-    group: str | None = None,
     failure: str | None = None,
     operation_id: str | None = None,
 ) -> dict[str, Any]:
-    """One cluster event as DescribeClusterEvent gives it; a node's fault stands under Instance, a group's elsewhere."""
-    where = "Instance" if node is not None else "InstanceGroupScaling" if group is not None else "Cluster"
+    """One cluster event as DescribeClusterEvent gives it; a node's fault stands under Instance."""
+    where = "Instance" if node is not None else "Cluster"
     metadata: dict[str, Any] = {}
     if node is not None:
         metadata["NodeLogicalId"] = node.logical_id
@@ -228,7 +229,7 @@ def event_record(
         "EventId": str(uuid.uuid4()),
         "ClusterArn": cluster.arn,
         "ClusterName": cluster.name,
-        "ResourceType": "Instance" if node is not None else "InstanceGroup" if group is not None else "Cluster",
+        "ResourceType": where,
         "EventTime": at,
         "EventLevel": level,
         "Description": description,
@@ -237,8 +238,6 @@ def event_record(
     }
     if node is not None:
         record |= {"InstanceId": node.instance_id, "InstanceGroupName": node.group}
-    elif group is not None:
-        record["InstanceGroupName"] = group
     return record
 
 

@@ -76,11 +76,6 @@ def test_a_durable_function_is_started_woken_and_read(account: Cloud) -> None:
     assert execution.result is not None
     assert json.loads(execution.result.result or "") == {"woken_by": '"a reply"'}
     assert json.loads(execution.start_input.input or "") == {"incident_id": "i-1"}
-    history = client.get_durable_execution_history(DurableExecutionArn=arn, IncludeExecutionData=True)
-    kinds = [event["EventType"] for event in history["Events"]]
-    assert {"ExecutionStarted", "CallbackStarted", "CallbackSucceeded", "StepSucceeded", "ExecutionSucceeded"} <= set(
-        kinds
-    )
     assert code_of(client.send_durable_execution_callback_success, CallbackId=callbacks["i-1"]) == (
         "CallbackTimeoutException"
     )
@@ -109,7 +104,7 @@ def test_a_durable_function_without_a_qualifier_is_refused(account: Cloud) -> No
     assert start(account, FunctionName=arn)["StatusCode"] == 202
 
 
-def test_executions_are_listed_by_status_and_page_and_stopped(account: Cloud) -> None:
+def test_executions_are_listed_by_status_name_and_page(account: Cloud) -> None:
     deploy(account)
     client = account.client("lambda")
     for number in range(3):
@@ -123,9 +118,6 @@ def test_executions_are_listed_by_status_and_page_and_stopped(account: Cloud) ->
         FunctionName="rekindle-recover", Statuses=["RUNNING"], MaxItems=2, Marker=running["NextMarker"]
     )
     assert [e["DurableExecutionName"] for e in rest["DurableExecutions"]] == ["i-2-g1"]
-    client.stop_durable_execution(DurableExecutionArn=rest["DurableExecutions"][0]["DurableExecutionArn"])
-    stopped = client.list_durable_executions_by_function(FunctionName="rekindle-recover", Statuses=["STOPPED"])
-    assert [e["DurableExecutionName"] for e in stopped["DurableExecutions"]] == ["i-2-g1"]
     named = client.list_durable_executions_by_function(FunctionName="rekindle-recover", DurableExecutionName="i-1-g1")
     assert len(named["DurableExecutions"]) == 1
 
@@ -148,11 +140,9 @@ def test_an_asynchronous_call_that_fails_is_tried_three_times(cloud: Cloud) -> N
     assert cloud.lambdas.failed_invocations == [("plain", "ValueError: plain failure")]
 
 
-def test_unknown_executions_and_callbacks_are_not_found(cloud: Cloud) -> None:
+def test_unknown_callbacks_are_not_found(cloud: Cloud) -> None:
     deploy(cloud)
     client = cloud.client("lambda")
-    arn = "arn:aws:lambda:us-west-2:123456789012:function:rekindle-recover:1/durable-execution/none/none"
-    assert code_of(client.get_durable_execution_history, DurableExecutionArn=arn) == "ResourceNotFoundException"
     assert code_of(client.send_durable_execution_callback_success, CallbackId="bm9ib2R5") == "ResourceNotFoundException"
 
 
