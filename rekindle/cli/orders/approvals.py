@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import table
 from rekindle.client.api import path
-from rekindle.client.errors import CommandFailed, Exit, UsageError
+from rekindle.client.errors import CommandFailed, UsageError
 from rekindle.client.shapes import day_and_time, member, objects, word
-from rekindle.client.table import Column, Style, clean, render
+from rekindle.client.table import Column, clean
 
 _COLUMNS = (
     Column("incident"),
@@ -30,27 +29,18 @@ def approvals(args: argparse.Namespace) -> int:
     """What waits for an answer."""
     with connected(args, only_look=True) as client:
         body = client.get("/approvals")
-    found = objects(body, "approvals")
-    if wants_json(args):
-        out_json(body)
-    elif not found:
-        out("Nothing waits for an answer.")
-    else:
-        rows = [
-            (
-                _incident(approval),
-                word(approval, "approval_id"),
-                word(approval, "incident", "job_id")
-                if member(approval, "incident", "job_id")
-                else word(approval, "incident", "node"),
-                day_and_time(approval, "deadline_at"),
-                word(approval, "default"),
-                word(approval, "what"),
-            )
-            for approval in found
-        ]
-        out(render(_COLUMNS, rows, Style.of(sys.stdout)))
-    return Exit.OK
+    rows = [
+        (
+            _incident(approval),
+            word(approval, "approval_id"),
+            word(approval, "incident", "job_id" if member(approval, "incident", "job_id") else "node"),
+            day_and_time(approval, "deadline_at"),
+            word(approval, "default"),
+            word(approval, "what"),
+        )
+        for approval in objects(body, "approvals")
+    ]
+    return table(args, body, _COLUMNS, rows, "Nothing waits for an answer.")
 
 
 def _incident(approval: Mapping[str, Any]) -> str:

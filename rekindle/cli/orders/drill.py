@@ -10,7 +10,7 @@ from typing import Any
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer
 from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
 from rekindle.client.errors import Exit, UsageError
@@ -45,10 +45,7 @@ def drill(args: argparse.Namespace) -> int:
             read(order.client, Kind.JOB, args.job, whole=True)
             order.confirm_at_once()
             result = order.send("POST", path("jobs", args.job, "drills"), {"fault": args.fault})
-    if wants_json(args):
-        out_json(result)
-    else:
-        out(drill_text(result, Style.of(sys.stdout)))
+    answer(args, result, drill_text(result, Style.of(sys.stdout)))
     by_itself = member(result, "outcome", "phase") in ("recovered", "stopped")
     return Exit.OK if by_itself and member(result, "outcome", "finished") is True else Exit.PERSON_NEEDED
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import table
 from rekindle.client.api import path
-from rekindle.client.errors import Exit
 from rekindle.client.shapes import day_and_time, member, objects, word
-from rekindle.client.table import Column, Style, clean, render
+from rekindle.client.table import Column, clean
 
 
 def repair(args: argparse.Namespace) -> int:
@@ -67,14 +65,8 @@ def hardware(args: argparse.Namespace) -> int:
     """Hardware that has failed, whatever instance or node it stands behind; what failed more than once first."""
     with connected(args, only_look=True) as client:
         body = client.get("/hardware")
-    found = objects(body, "hardware")
-    if wants_json(args):
-        out_json(body)
-    elif not found:
-        out("No hardware is known to have failed.")
-    else:
-        out(render(_COLUMNS, [_row(record) for record in found], Style.of(sys.stdout)))
-    return Exit.OK
+    rows = [_row(record) for record in objects(body, "hardware")]
+    return table(args, body, _COLUMNS, rows, "No hardware is known to have failed.")
 
 
 def _row(record: Mapping[str, Any]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering, random_key
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer, out_json, wants_json
 from rekindle.client.api import Client, path
 from rekindle.client.errors import BadFile, CommandFailed, Exit
 from rekindle.client.shapes import day_and_time, member, objects, word
@@ -25,9 +25,6 @@ def listing(args: argparse.Namespace) -> int:
     """Every policy in brief."""
     with connected(args, only_look=True) as client:
         body = client.get("/policies")
-    if wants_json(args):
-        out_json(body)
-        return Exit.OK
     columns = (Column("policy"), Column("version", right=True), Column("stored"))
     rows = [
         (
@@ -37,8 +34,7 @@ def listing(args: argparse.Namespace) -> int:
         )
         for policy in objects(body, "policies")
     ]
-    out(render(columns, rows, Style.of(sys.stdout)))
-    return Exit.OK
+    return answer(args, body, render(columns, rows, Style.of(sys.stdout)))
 
 
 def get(args: argparse.Namespace) -> int:
@@ -69,13 +65,9 @@ def put(args: argparse.Namespace) -> int:
         body = {"document": document, "version": version}
         replaced = f"Store {clean(args.name)} in place of version {clean(version)}"
         order.confirm(f"{replaced}:\n{_changes(difference, Style())}")
-        answer = order.send("PUT", path("policies", args.name), body)
-    if wants_json(args):
-        out_json(answer)
-    else:
-        version = clean(word(answer, "version"))
-        out(f"{clean(args.name)} is version {version} now: Incidents that open from now on use it.")
-    return Exit.OK
+        now = order.send("PUT", path("policies", args.name), body)
+    version = clean(word(now, "version"))
+    return answer(args, now, f"{clean(args.name)} is version {version} now: Incidents that open from now on use it.")
 
 
 def validate(args: argparse.Namespace) -> int:
@@ -85,15 +77,12 @@ def validate(args: argparse.Namespace) -> int:
     if args.name is not None:
         body["name"] = args.name
     with connected(args, only_look=True) as client:
-        answer = client.order("POST", "/policies/validate", body, key=random_key())
-    valid = member(answer, "valid") is True
-    if wants_json(args):
-        out_json(answer)
-    elif valid:
-        out(f"{clean(args.file)} is a valid policy.")
-    else:
-        for problem in objects(answer, "problems"):
-            out(f"{clean(word(problem, 'field'))}: {clean(word(problem, 'problem'))}")
+        judged = client.order("POST", "/policies/validate", body, key=random_key())
+    valid = member(judged, "valid") is True
+    problems = [
+        f"{clean(word(problem, 'field'))}: {clean(word(problem, 'problem'))}" for problem in objects(judged, "problems")
+    ]
+    answer(args, judged, f"{clean(args.file)} is a valid policy." if valid else "\n".join(problems))
     return Exit.OK if valid else Exit.FAILED
 
 
@@ -101,12 +90,9 @@ def diff(args: argparse.Namespace) -> int:
     """What would change, field by field. With --exit-code 1 if anything would."""
     document = read_document(args.file)
     with connected(args, only_look=True) as client:
-        answer = _difference(client, args.name, document)
-    if wants_json(args):
-        out_json(answer)
-    else:
-        out(_changes(answer, Style.of(sys.stdout)))
-    return Exit.FAILED if args.exit_code and objects(answer, "changes") else Exit.OK
+        difference = _difference(client, args.name, document)
+    answer(args, difference, _changes(difference, Style.of(sys.stdout)))
+    return Exit.FAILED if args.exit_code and objects(difference, "changes") else Exit.OK
 
 
 def _difference(client: Client, name: str, document: Mapping[str, Any]) -> dict[str, Any]:

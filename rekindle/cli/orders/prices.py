@@ -14,8 +14,8 @@ from typing import Any, Final
 from rekindle.cli.orders.policies import read_document
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
-from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.errors import Exit, UsageError
+from rekindle.cli.terminal.output import answer
+from rekindle.client.errors import UsageError
 from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import Column, Style, clean, render
 
@@ -27,11 +27,7 @@ def show(args: argparse.Namespace) -> int:
     """What an hour of each type costs, with source and date, and the types of which that is not known."""
     with connected(args, only_look=True) as client:
         body = client.get("/prices")
-    if wants_json(args):
-        out_json(body)
-    else:
-        out(_shown(body, Style.of(sys.stdout)))
-    return Exit.OK
+    return answer(args, body, _shown(body, Style.of(sys.stdout)))
 
 
 def set_(args: argparse.Namespace) -> int:
@@ -54,12 +50,9 @@ def set_(args: argparse.Namespace) -> int:
         _change(document, args)
         order.confirm(_preview(now, document))
         body = {"document": document, "version": member(now, "version")}
-        answer = order.send("PUT", "/prices", body)
-    if wants_json(args):
-        out_json(answer)
-    else:
-        out(f"The price table is version {clean(word(answer, 'version'))} now; it counts within five minutes.")
-    return Exit.OK
+        now = order.send("PUT", "/prices", body)
+    version = clean(word(now, "version"))
+    return answer(args, now, f"The price table is version {version} now; it counts within five minutes.")
 
 
 def price(text: str) -> tuple[str, float]:

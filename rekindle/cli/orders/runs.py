@@ -12,7 +12,7 @@ from typing import Any
 
 from rekindle.cli.terminal.confirm import Order, ordering
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer
 from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, UsageError
 from rekindle.client.shapes import member, step, word
@@ -154,14 +154,10 @@ def register(args: argparse.Namespace) -> int:
     with ordering(args) as order:
         order.confirm(text)
         job = order.send("POST", "/jobs", body)
-    if wants_json(args):
-        out_json(job)
-        return Exit.OK
-    out(f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}.")
+    lines = [f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}."]
     limits = member(job, "limits")
-    for limit in limits if isinstance(limits, list) else ():
-        out(f"  but: {clean(limit)}")
-    return Exit.OK
+    lines += [f"  but: {clean(limit)}" for limit in (limits if isinstance(limits, list) else ())]
+    return answer(args, job, "\n".join(lines))
 
 
 def _registration(args: argparse.Namespace) -> dict[str, Any]:
@@ -190,10 +186,7 @@ def redrive(args: argparse.Namespace) -> int:
     with ordering(args) as order:
         text = "Feed the quarantined events in again:\n  each opens or joins its Incident, as if it came now"
         order.confirm(text)
-        answer = order.send("POST", "/quarantine/redrive", {})
-    again = member(answer, "quarantined_again")
-    if wants_json(args):
-        out_json(answer)
-    else:
-        out(f"{clean(word(answer, 'taken'))} events fed in again, {clean(again)} went back to quarantine.")
+        done = order.send("POST", "/quarantine/redrive", {})
+    again = member(done, "quarantined_again")
+    answer(args, done, f"{clean(word(done, 'taken'))} events fed in again, {clean(again)} went back to quarantine.")
     return Exit.FAILED if again else Exit.OK

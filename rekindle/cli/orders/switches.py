@@ -10,8 +10,8 @@ from typing import Any
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.errors import CommandFailed, Exit, UsageError
+from rekindle.cli.terminal.output import answer
+from rekindle.client.errors import CommandFailed, UsageError
 from rekindle.client.shapes import day_and_time, member, word
 from rekindle.client.table import Style, clean
 
@@ -31,14 +31,12 @@ def set_paused(args: argparse.Namespace) -> int:
             order.confirm_at_once()
         else:
             order.held_by(besides="pause").confirm(_unpause_text(order.client.get("/switches")))
-        answer = order.send("PUT", "/pause", body)
-    if wants_json(args):
-        out_json(answer)
-    elif member(answer, "paused") is True:
-        out("Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle switches unpause`.")
+        now = order.send("PUT", "/pause", body)
+    if member(now, "paused") is True:
+        text = "Paused: Incidents are opened and watched, nothing is done. Lift it with `rekindle switches unpause`."
     else:
-        out("Not paused: Incidents continue at their next observation.")
-    return Exit.OK
+        text = "Not paused: Incidents continue at their next observation."
+    return answer(args, now, text)
 
 
 def _unpause_text(now: Mapping[str, Any]) -> str:
@@ -53,11 +51,7 @@ def show(args: argparse.Namespace) -> int:
     """How the switches stand."""
     with connected(args, only_look=True) as client:
         body = client.get("/switches")
-    if wants_json(args):
-        out_json(body)
-    else:
-        out(switches_text(body, Style.of(sys.stdout)))
-    return Exit.OK
+    return answer(args, body, switches_text(body, Style.of(sys.stdout)))
 
 
 def switches_text(body: Mapping[str, Any], style: Style) -> str:
@@ -109,14 +103,9 @@ def set_shadow(args: argparse.Namespace) -> int:
             order.held_by(besides="shadow", **about).confirm(
                 f"Leave shadow mode ({where}):\n  what is decided there is done from now on"
             )
-        answer = order.send("PUT", "/shadow", body)
-    if wants_json(args):
-        out_json(answer)
-    elif on:
-        out(f"Shadow mode on ({where}): decisions are made and notified, nothing is done.")
-    else:
-        out(f"Shadow mode off ({where}).")
-    return Exit.OK
+        now = order.send("PUT", "/shadow", body)
+    does = " on ({}): decisions are made and notified, nothing is done." if on else " off ({})."
+    return answer(args, now, f"Shadow mode{does.format(where)}")
 
 
 def lift_breaker(args: argparse.Namespace) -> int:
@@ -127,9 +116,5 @@ def lift_breaker(args: argparse.Namespace) -> int:
             raise CommandFailed("the breaker is closed: it holds nothing")
         text = f"Lift the breaker ({clean(word(breaker, 'text'))}):\n  every Incident that it holds continues"
         order.held_by(besides="breaker").confirm(text)
-        answer = order.send("POST", "/breaker/lift", {})
-    if wants_json(args):
-        out_json(answer)
-    else:
-        out("The breaker is closed again: what it held continues.")
-    return Exit.OK
+        now = order.send("POST", "/breaker/lift", {})
+    return answer(args, now, "The breaker is closed again: what it held continues.")

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from collections.abc import Sequence
 from typing import Any
+
+from rekindle.client.errors import Exit
+from rekindle.client.table import Column, Style, render
 
 
 def out(text: str) -> None:
@@ -21,3 +26,19 @@ def out_json(body: Any) -> None:
 def wants_json(args: argparse.Namespace) -> bool:
     """`--json` was given."""
     return bool(getattr(args, "json", False))
+
+
+def answer(args: argparse.Namespace, body: Any, text: str) -> int:
+    """What the service has said: as it is with --json, else as text for people."""
+    if wants_json(args):
+        out_json(body)
+    else:
+        out(text)
+    return Exit.OK
+
+
+def table(
+    args: argparse.Namespace, body: Any, columns: Sequence[Column], rows: Sequence[Sequence[object]], nothing: str
+) -> int:
+    """What the service has said, as a table; `nothing` is said where it has no row."""
+    return answer(args, body, render(columns, rows, Style.of(sys.stdout)) if rows else nothing)

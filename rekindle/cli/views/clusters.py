@@ -9,7 +9,7 @@ from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer, table
 from rekindle.client.shapes import member, objects, texts, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import duration
@@ -20,13 +20,6 @@ def clusters(args: argparse.Namespace) -> int:
         return _one(args)
     with connected(args, only_look=True) as client:
         body = client.get("/clusters")
-    found = objects(body, "clusters")
-    if wants_json(args):
-        out_json(body)
-        return 0
-    if not found:
-        out("No clusters. A Slurm cluster appears here once its agent has reported: docs/agent.md")
-        return 0
     columns = [Column("cluster"), Column("agent"), Column("heartbeat", right=True), Column("problems", right=True)]
     columns += [Column("nodes"), Column("jobs", right=True)]
     rows = [
@@ -38,18 +31,15 @@ def clusters(args: argparse.Namespace) -> int:
             _states(cluster),
             word(cluster, "jobs_active"),
         )
-        for cluster in found
+        for cluster in objects(body, "clusters")
     ]
-    out(render(columns, rows, Style.of(sys.stdout)))
-    return 0
+    nothing = "No clusters. A Slurm cluster appears here once its agent has reported: docs/agent.md"
+    return table(args, body, columns, rows, nothing)
 
 
 def _one(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
         args.cluster, body = read(client, Kind.CLUSTER, args.cluster)
-    if wants_json(args):
-        out_json(body)
-        return 0
     style = Style.of(sys.stdout)
     facts = [
         ("agent", str(member(body, "unknown") or "alive")),
@@ -60,18 +50,18 @@ def _one(args: argparse.Namespace) -> int:
     ]
     facts += [("problem", problem) for problem in texts(body, "problems")]
     title = style.paint(clean(word(body, "cluster")), "bold")
-    out("\n".join([title, *(f"  {name:<10}  {clean(value)}" for name, value in facts)]))
+    parts = ["\n".join([title, *(f"  {name:<10}  {clean(value)}" for name, value in facts)])]
     nodes, jobs = objects(body, "nodes"), objects(body, "jobs")
     if nodes:
         titles = ("name", "state", "instance_id", "group", "reason")
         rows = [tuple(word(node, name) for name in titles) for node in nodes]
-        out("\n" + render([Column(name.replace("_id", "")) for name in titles], rows, style))
+        parts.append(render([Column(name.replace("_id", "")) for name in titles], rows, style))
     if jobs:
         rows = [
             tuple(word(job, name) for name in ("job_id", "name", "current_attempt", "open_incident")) for job in jobs
         ]
-        out("\n" + render([Column(name) for name in ("job", "name", "running as", "incident")], rows, style))
-    return 0
+        parts.append(render([Column(name) for name in ("job", "name", "running as", "incident")], rows, style))
+    return answer(args, body, "\n\n".join(parts))
 
 
 def _states(body: Mapping[str, Any]) -> str:

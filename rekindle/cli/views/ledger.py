@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
-from rekindle.client.errors import CommandFailed, Exit
+from rekindle.cli.terminal.output import answer
+from rekindle.client.errors import CommandFailed
 from rekindle.client.shapes import day_and_time, member, objects, texts, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import NAMES, amount, between, duration, range_of
@@ -31,27 +31,19 @@ def ledger(args: argparse.Namespace) -> int:
             _, body = read(client, Kind.JOB, args.job, "ledger")
         else:
             body = client.get("/ledger", days=args.days or DEFAULT_DAYS)
-    if wants_json(args):
-        out_json(body)
-        return Exit.OK
     style = Style.of(sys.stdout)
-    out(incident_lines(body, style) if args.incident is not None else _sums(body, style))
-    return Exit.OK
+    return answer(args, body, incident_lines(body, style) if args.incident is not None else _sums(body, style))
 
 
 def postmortem(args: argparse.Namespace) -> int:
     """One Incident's post-mortem, in Markdown."""
     with connected(args, only_look=True) as client:
         _, body = read(client, Kind.INCIDENT, args.incident, "postmortem")
-    if wants_json(args):
-        out_json(body)
-        return Exit.OK
     text = member(body, "markdown")
     if not isinstance(text, str):
         raise CommandFailed("the service's answer holds no post-mortem")
     # Line by line: its line breaks are its own, everything else in it is cleaned as any text from outside.
-    out("\n".join(clean(line) for line in text.split("\n")).rstrip("\n"))
-    return Exit.OK
+    return answer(args, body, "\n".join(clean(line) for line in text.split("\n")).rstrip("\n"))
 
 
 def incident_lines(body: Mapping[str, Any], style: Style) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer, table
 from rekindle.cli.terminal.watch import finish_if
 from rekindle.cli.views.incident import incident_text
 from rekindle.client.api import Client
@@ -26,21 +26,18 @@ def status(args: argparse.Namespace) -> int:
     """What is happening now."""
     with connected(args, only_look=True) as client:
         body = client.get("/status")
-    if wants_json(args):
-        out_json(body)
-        return 0
     style = Style.of(sys.stdout)
     paused = member(body, "paused") is True
     asked = member(body, "approvals_pending")
-    out(
+    text = (
         f"protection  {style.paint('paused', 'yellow') if paused else 'on'}\n"
         f"jobs        {clean(word(body, 'jobs_active'))} active\n"
         f"incidents   {clean(word(body, 'incidents_open'))} open"
         + (f"\napprovals   {clean(asked)} waiting: rekindle approvals" if asked else "")
     )
     if objects(body, "incidents"):
-        out("\n" + incident_table(objects(body, "incidents"), style))
-    return 0
+        text += "\n\n" + incident_table(objects(body, "incidents"), style)
+    return answer(args, body, text)
 
 
 def jobs(args: argparse.Namespace) -> int:
@@ -50,22 +47,16 @@ def jobs(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
         only = {"active": "true"} if args.active else {}
         found = [job for page in _pages(client, "/jobs", **only) for job in objects(page, "jobs")]
-    if wants_json(args):
-        out_json({"jobs": found})
-        return 0
-    if not found:
-        out(
-            "No Jobs. A training job is protected by its tag rekindle:policy, a Slurm job by --comment=rekindle, "
-            "either by `rekindle register`."
-        )
-        return 0
     titles = ["job", "state", "attempt", "running as", "policy", "incident"]
     rows = [_job_row(job) for job in found]
     if args.wide:
         titles += ["alarms", "silent for", "metrics"]
         rows = [(*row, *_watch_row(job)) for row, job in zip(rows, found, strict=True)]
-    out(render([Column(title) for title in titles], rows, Style.of(sys.stdout)))
-    return 0
+    nothing = (
+        "No Jobs. A training job is protected by its tag rekindle:policy, a Slurm job by --comment=rekindle, "
+        "either by `rekindle register`."
+    )
+    return table(args, {"jobs": found}, [Column(title) for title in titles], rows, nothing)
 
 
 def _watch_row(job: Mapping[str, Any]) -> Sequence[str]:
@@ -94,9 +85,6 @@ def _job_row(job: Mapping[str, Any]) -> Sequence[str]:
 def _one_job(args: argparse.Namespace) -> int:
     with connected(args, only_look=True) as client:
         args.job, job = read(client, Kind.JOB, args.job)
-    if wants_json(args):
-        out_json(job)
-        return 0
     style = Style.of(sys.stdout)
     facts = (
         ("state", "active" if member(job, "active") is True else "over"),
@@ -109,16 +97,18 @@ def _one_job(args: argparse.Namespace) -> int:
         ("metrics", _metrics(job)),
         ("incident", word(job, "open_incident")),
     )
-    out("\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)]))
+    parts = [
+        "\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)])
+    ]
     limits = member(job, "limits")
     if isinstance(limits, list) and limits:
-        out("\n" + "\n".join([style.paint("LIMITS", "bold"), *(f"  {clean(limit)}" for limit in limits)]))
+        parts.append("\n".join([style.paint("LIMITS", "bold"), *(f"  {clean(limit)}" for limit in limits)]))
     attempts = objects(job, "attempts")
     if attempts:
-        out("\n" + _attempt_table(attempts, style))
+        parts.append(_attempt_table(attempts, style))
     if objects(job, "incidents"):
-        out("\n" + incident_table(objects(job, "incidents"), style))
-    return 0
+        parts.append(incident_table(objects(job, "incidents"), style))
+    return answer(args, job, "\n\n".join(parts))
 
 
 def _attempt_table(attempts: Sequence[Mapping[str, Any]], style: Style) -> str:
@@ -163,12 +153,8 @@ def incidents(args: argparse.Namespace) -> int:
             found += closed
         if not found and args.job is not None:
             read(client, Kind.JOB, args.job, whole=True)  # no Incidents, or no such Job?
-    if wants_json(args):
-        out_json({"incidents": found})
-    elif found:
-        out(incident_table(found, Style.of(sys.stdout)))
-    else:
-        out("No open Incidents." if args.open else "No closed Incidents." if args.closed else "No Incidents.")
+    nothing = "No open Incidents." if args.open else "No closed Incidents." if args.closed else "No Incidents."
+    answer(args, {"incidents": found}, incident_table(found, Style.of(sys.stdout)) if found else nothing)
     if more:
         how = "a larger --limit" if args.all else "--limit or --all"
         print(f"rekindle: only the newest {limit} closed ones; {how} shows more", file=sys.stderr)
@@ -222,29 +208,18 @@ def show(args: argparse.Namespace) -> int:
     """One Incident's story."""
     with connected(args, only_look=True) as client:
         args.incident, incident = read(client, Kind.INCIDENT, args.incident)
-    if wants_json(args):
-        out_json(incident)
-    else:
-        out(incident_text(incident, Style.of(sys.stdout)))
+    shown = answer(args, incident, incident_text(incident, Style.of(sys.stdout)))
     finish_if(args, over=member(incident, "closed_at") is not None)
-    return 0
+    return shown
 
 
 def quarantine_list(args: argparse.Namespace) -> int:
     """Events that could not be read."""
     with connected(args, only_look=True) as client:
         body = client.get("/quarantine", limit=10)
-    events = objects(body, "events")
-    if wants_json(args):
-        out_json(body)
-        return 0
-    if not events:
-        out("Nothing is in quarantine.")
-        return 0
     titles = ("since", "function", "field", "error")
-    rows = [(day_and_time(item, "at"), *(word(item, name) for name in titles[1:])) for item in events]
-    out(render([Column(title) for title in titles], rows, Style.of(sys.stdout)))
-    return 0
+    rows = [(day_and_time(item, "at"), *(word(item, name) for name in titles[1:])) for item in objects(body, "events")]
+    return table(args, body, [Column(title) for title in titles], rows, "Nothing is in quarantine.")
 
 
 def _pages(client: Client, route: str, **query: str | None) -> Iterator[Mapping[str, Any]]:

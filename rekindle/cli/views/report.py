@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import out, out_json, wants_json
+from rekindle.cli.terminal.output import answer, out_json
 from rekindle.cli.views import overview
 from rekindle.client.api import is_loopback, pool
 from rekindle.client.errors import CommandFailed, TryAgain, UsageError
@@ -49,11 +49,8 @@ def _trace(args: argparse.Namespace) -> int:
         out_json(body)
         return 0
     _save(json.dumps(body).encode(), args.save)
-    if wants_json(args):
-        out_json({"incident_id": named, "saved": str(args.save)})
-    else:
-        out(f"{clean(args.save)}: the trace of {clean(named)}")
-    return 0
+    saved = {"incident_id": named, "saved": str(args.save)}
+    return answer(args, saved, f"{clean(args.save)}: the trace of {clean(named)}")
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -63,12 +60,7 @@ def _report(args: argparse.Namespace) -> int:
         if args.save is not None:
             _save(_page(url), args.save)
     written = day_and_time(body, "written_at")
-    if wants_json(args):
-        out_json(body)
-    elif args.save is not None:
-        out(f"{clean(args.save)}: the page as it was written {clean(written)}")
-    else:
-        out(url)
+    answer(args, body, url if args.save is None else f"{clean(args.save)}: the page as it was written {clean(written)}")
     if args.save is None:
         ends = f"it opens for anyone who has it, until {clean(day_and_time(body, 'until'))} at the latest"
         print(f"rekindle: written {clean(written)}; {ends}", file=sys.stderr)
