@@ -17,15 +17,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from chalicelib.domain.policy.document import overlaid
 from localcloud.demo.director import Director
 from localcloud.demo.report import Result, as_json, write
 from localcloud.demo.stage import (
     EXAMPLE,
     MONITOR,
     PATIENT_MONITOR,
-    POLICY_DOCUMENT,
-    SPIKE_POLICY,
     WORKERS,
     raised,
     write_dataset,
@@ -37,7 +34,6 @@ from rekindle.client.api import Client
 from rekindle.client.table import Style
 from rekindle.console.server import running
 
-ALL = (Fault.NODE, Fault.KILL, Fault.FREEZE, Fault.NAN)
 MARK = ".rekindle-demo"  # in every folder that a demo has made, so that no other folder is ever cleared
 LARGE_PARTS = ("data", "jobs", "trace")  # what nothing needs afterwards
 # The folder itself is the cloud's store, where `rekindle` looks when no other service is named.
@@ -46,7 +42,7 @@ PARTS = (*LARGE_PARTS, "report.json", "service.log")
 
 def play(options: argparse.Namespace) -> int:
     """Run the demo with the options of `localcloud.demo.options`; returns the exit status."""
-    faults = ALL if options.fault == "all" else (Fault(options.fault),)
+    faults = tuple(Fault) if options.fault == "all" else (Fault(options.fault),)
     out = Path(options.out).resolve()
     with contextlib.ExitStack() as held:
         try:
@@ -82,12 +78,11 @@ def _run(out: Path, faults: tuple[Fault, ...], options: argparse.Namespace) -> i
 def _play(out: Path, faults: tuple[Fault, ...], *, seed: int, stream: TextIO) -> Result:
     data = out / "data"
     write_dataset(data)
-    policy = overlaid(POLICY_DOCUMENT, SPIKE_POLICY if Fault.SPIKE in faults else {})
     monitor = MONITOR if Fault.FREEZE in faults else PATIENT_MONITOR
     reference = Undisturbed(EXAMPLE / "reference.py", data=data, seed=seed, workers=WORKERS)
     with (
         contextlib.closing(reference),
-        raised(out=out, data=data, seed=seed, policy=policy, monitor=monitor) as stage,
+        raised(out=out, data=data, seed=seed, monitor=monitor) as stage,
         running(Client(url=stage.api_url)) as site,
     ):
         print(f"Watch it in a browser, while it lasts: {site.link}", file=stream, flush=True)

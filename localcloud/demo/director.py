@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import assert_never
 
 from localcloud.demo.report import Result
-from localcloud.demo.stage import SAVE_EVERY, SPIKE_BATCHES, SPIKE_WEIGHT, WORKERS, Stage
+from localcloud.demo.stage import SAVE_EVERY, WORKERS, Stage
 from localcloud.demo.story import (
     TITLES,
     Comparison,
@@ -39,11 +39,8 @@ POISON_AHEAD = 15  # steps from now to the poisoned batch: about half a second
 # A run that lives saves on request and at its stop; what it saves counts where no checkpoint of its own comes between.
 _INTO = {
     Fault.NODE: SAVE_EVERY // 10,
-    Fault.CHECKPOINT: SAVE_EVERY // 10,
     Fault.NAN: INTO_INTERVAL - POISON_AHEAD,
-    Fault.SPIKE: INTO_INTERVAL - POISON_AHEAD,
 }
-SPOIL_AHEAD = 60  # to the first spoiled one: what of a stretch has been passed cannot be mended
 
 
 class DemoBrokeOff(RuntimeError):
@@ -145,13 +142,6 @@ class Director:
                 poisoned = self._poison()
                 attempt, at, step = poisoned.attempt, poisoned.at, poisoned.step
                 what = f"batch {step} poisoned"
-            case Fault.SPIKE:
-                spoiled = self._spoil(attempt)
-                at, step = spoiled.at, spoiled.step
-                what = f"batches {step} to {step + SPIKE_BATCHES - 1} spoiled"
-            case Fault.CHECKPOINT:
-                self._stage.order_resubmission()
-                what = "planned restart ordered"
             case _:
                 assert_never(fault)
         return Injection(fault=fault, at=at, step=step, attempt=attempt, what=what)
@@ -185,22 +175,6 @@ class Director:
             lambda _: seen() is not None or self._last_step() > step, STEP_LIMIT_S, f"NaN at the poisoned step {step}"
         )
         return seen()
-
-    def _spoil(self, attempt: str) -> StepSeen:
-        """Spoil the batches that are read from two seconds on, and wait until the first of them was trained on."""
-        step = self._last_step() + SPOIL_AHEAD
-        self._stage.spoil(step)
-        self._poisoned.extend(range(step, step + SPIKE_BATCHES))
-
-        def seen() -> StepSeen | None:
-            return next((item for item in self._steps(attempt) if item.step >= step), None)
-
-        self._until(lambda _: seen() is not None, STEP_LIMIT_S, f"the spoiled step {step}")
-        before = next((item for item in self._steps(attempt) if item.step == step - 1), None)
-        found = seen()
-        if found is None or before is None or found.loss < before.loss * SPIKE_WEIGHT / 2:
-            raise DemoBrokeOff(f"the spoiled batch {step} gave no spike")
-        return found
 
     # ---- the run that nothing happened to ----------------------------------------------------------------------------
 

@@ -38,9 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     choices = [*(fault.value for fault in Fault), "all"]
-    parser.add_argument(
-        "--fault", choices=choices, default="all", help="which fault; all: node, kill, freeze and nan in turn"
-    )
+    parser.add_argument("--fault", choices=choices, default="all", help="which fault; all: one after the other")
     parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
     parser.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")
     parser.add_argument("--keep", action="store_true", help="keep data, worker logs and the trace of every step")

@@ -7,7 +7,6 @@ import math
 import struct
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from localcloud.cloud import STACK, Cloud
 from localcloud.demo.trace import Trace
 from localcloud.demo.watch import Watch
 from localcloud.platforms.processes import Processes
-from rekindle.client.api import VERSION
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLE = PROJECT / "examples" / "numpy_lm"
@@ -52,19 +50,6 @@ POLICY_DOCUMENT: Mapping[str, Any] = {
 }
 # None: dollars of a run that lasts seconds would look like money.
 PRICES: Mapping[str, Any] = {"instances": {}, "source": "the demo has no prices"}
-# A stretch of bad data, as long as a few looks take, and what is done about it: PaLM's remedy in small.
-SPIKE_BATCHES = 400
-SPIKE_WEIGHT = 4.0  # of its records, instead of 1: the loss is four times what it was
-SPIKE_POLICY: Mapping[str, Any] = {
-    "loss": {
-        "spike_heal_steps": 10,
-        "spike_rewind_steps": 20,
-        "skip_margin_steps": 0,
-        "skip_steps": SPIKE_BATCHES,
-    },
-    # At thirty steps a second, a spike may count as a divergence before the service has looked twice.
-    "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
-}
 # The monitor's rhythm, from its own defaults of 15 s, 5 s and 60 s (rekindle/monitor/base/settings.py) down to this
 # run's; metrics by the second are what the console draws its curves from.
 MONITOR = {
@@ -98,17 +83,14 @@ class Stage:
 
     def poison(self, step: int) -> None:
         """Break one batch's record in the dataset: NaN in place of its weight, for every attempt that reads it."""
-        self._weigh(step, [math.nan])
+        self.weigh(step, [math.nan])
 
     def mend(self, step: int) -> None:
         """Give one batch's record its weight again."""
-        self._weigh(step, [1.0])
+        self.weigh(step, [1.0])
 
-    def spoil(self, step: int) -> None:
-        """Spoil the records of `SPIKE_BATCHES` batches from `step` on, for every attempt that reads them."""
-        self._weigh(step, [SPIKE_WEIGHT] * SPIKE_BATCHES)
-
-    def _weigh(self, step: int, weights: Sequence[float]) -> None:
+    def weigh(self, step: int, weights: Sequence[float]) -> None:
+        """Give the records from `step` on these weights, for every attempt that reads them."""
         with (self.data / "weights.f32").open("r+b") as file:
             file.seek(4 * step)
             file.write(struct.pack(f"={len(weights)}f", *weights))
@@ -119,17 +101,6 @@ class Stage:
             group="/aws/sagemaker/TrainingJobs", stream=f"{attempt}/algo-2-1", messages=[XID_LINE]
         )
         self.cloud.invoke("log_batch", batch)
-
-    def order_resubmission(self) -> None:
-        """Order a planned restart, through the REST API as an operator does."""
-        request = urllib.request.Request(  # noqa: S310  loopback
-            f"{self.api_url}{VERSION}/jobs/{self.job_id}/resubmit",
-            data=b"{}",
-            headers={"Content-Type": "application/json", "Idempotency-Key": "demo"},
-            method="POST",
-        )
-        with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  loopback
-            answer.read()
 
     def stop_job(self, attempt: str) -> None:
         """Stop the run as its owner would."""

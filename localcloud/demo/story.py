@@ -20,8 +20,6 @@ class Fault(StrEnum):
     KILL = "kill"
     FREEZE = "freeze"
     NAN = "nan"
-    SPIKE = "spike"
-    CHECKPOINT = "checkpoint"
 
 
 TITLES = {
@@ -29,8 +27,6 @@ TITLES = {
     Fault.KILL: "a worker is killed",
     Fault.FREEZE: "a worker is frozen",
     Fault.NAN: "a poisoned batch",
-    Fault.SPIKE: "a loss spike",
-    Fault.CHECKPOINT: "a planned restart",
 }
 
 
@@ -170,11 +166,10 @@ def measure(injection: Injection, incident: IncidentSeen | None, attempts: Seque
 
 def _saved(fault: Fault, incident: IncidentSeen, resumed_at: int | None) -> WorkSaved:
     ask = incident.ask
-    if ask is None or fault is Fault.SPIKE:
+    if ask is None:
         why = {
             Fault.KILL: "the run was dead at once",
             Fault.NAN: "a poisoned model is not worth saving",
-            Fault.SPIKE: "what a bad stretch has bent is kept for people to look into, never resumed from",
         }.get(fault, "none was asked for")
         return WorkSaved(steps=None, why=why)
     if ask.get("outcome") != "saved" or resumed_at is None:

@@ -222,16 +222,7 @@ def _prices(commands: Any) -> None:
     inner = group(commands, "prices", "what an hour of each instance type costs", "show|set")
     watchable(inner, "show", prices.show, "what counts, with source and date, and what is not known")
     put = order(inner, "set", prices.set_, "store your own prices, after showing what they change")
-    put.add_argument("price", nargs="*", type=prices.price, metavar="TYPE=USD", help="USD per hour of one instance")
-    put.add_argument(
-        "--remove", action="append", default=[], type=prices.instance, metavar="TYPE", help="unknown again"
-    )
-    put.add_argument(
-        "--per-gpu", type=prices.usd, metavar="USD", help="per GPU-hour, where types are not known (Slurm)"
-    )
-    put.add_argument("--source", metavar="TEXT", help="where the prices come from")
-    put.add_argument("--as-of", type=prices.day, metavar="DATE", help="the day of the prices")
-    put.add_argument("--file", metavar="FILE", help="the whole document as JSON; - for standard input")
+    put.add_argument("file", metavar="FILE", help="JSON; - is standard input")
 
 
 def _drill(commands: Any) -> None:

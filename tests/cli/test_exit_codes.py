@@ -50,7 +50,7 @@ SPOKEN: dict[str, tuple[str, ...]] = {
     "ledger": ("--job", "lm"),
     "ledger postmortem": ("inc-1",),
     "ledger prices show": (),
-    "ledger prices set": ("p5.48xlarge=48.2", "--yes"),
+    "ledger prices set": ("FILE", "--yes"),
     "drill": ("hang", "--job", "lm"),
     "dead-letters events list": (),
     "dead-letters events redrive": ("--yes",),

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from chalicelib.domain.policy.document import overlaid
-from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT, SPIKE_POLICY, Stage, raised, write_dataset
+from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT, Stage, raised, write_dataset
 from rekindle.client.api import Client
 from rekindle.console.server import Console, running
 from tests.console.browser import NARROW, Browser
@@ -22,9 +22,19 @@ from tests.console.browser import NARROW, Browser
 PICTURES = Path(os.environ.get("REKINDLE_PICTURES") or "build/console")
 AHEAD = 120  # steps from now to the harm: some seconds, so that it is written before the run gets there
 ASKS = {"when": {"actions": ["StopJob"], "faults": ["non_finite"]}, "deadline_s": 3600, "default": "deny"}
+SPIKE_BATCHES = 400  # as long as a few looks take
 POLICY = overlaid(
-    overlaid(POLICY_DOCUMENT, SPIKE_POLICY),
+    POLICY_DOCUMENT,
     {
+        # PaLM's remedy in small.
+        "loss": {
+            "spike_heal_steps": 10,
+            "spike_rewind_steps": 20,
+            "skip_margin_steps": 0,
+            "skip_steps": SPIKE_BATCHES,
+        },
+        # At thirty steps a second, a spike may count as a divergence before the service has looked twice.
+        "playbooks": {"divergence": {"response": "watch_then_roll_back", "deadline": "full"}},
         # Of a machine with twenty other things to do nobody may think that the run hangs, or does not start.
         "timing": {"start_limit_s": 240, "stop_limit_s": 240, "silent_limit_s": 240, "checkpoint_deadline_s": 60},
         "approvals": {"rules": [ASKS]},
@@ -95,7 +105,7 @@ def test_a_run_is_watched_approved_and_seen_to_recover(show: Show, browser: Brow
 
 
 def _a_spike_is_seen_and_cured(show: Show, browser: Browser) -> str:
-    show.harm(show.stage.spoil)
+    show.harm(lambda step: show.stage.weigh(step, [4.0] * SPIKE_BATCHES))  # the loss is four times what it was
     # Whoever blinks for as long as a recovery takes finds it among those that have closed.
     links = '[data-live="open"] tbody th a, [data-live="closed"] tbody th a'
     browser.click(links, "the Incident on the fleet's page, by itself")

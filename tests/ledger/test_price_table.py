@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from datetime import date
 from typing import Any
 
@@ -14,7 +12,6 @@ from chalicelib.domain.model.instances import GPU_TABLE, JobSize
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.reporting.prices import DEFAULT_PRICES, Prices
 from chalicelib.services.operator.price_table import PriceTable
-from rekindle.cli.orders import prices as command
 from tests.fakes.paging import FakePolicyShelf
 from tests.fakes.world import FakeClock
 
@@ -96,16 +93,3 @@ def test_what_somebody_stored_by_hand_and_cannot_be_used_prices_nothing_and_says
     seen = table.get()
     assert seen["rows"] == []
     assert "nothing is priced" in seen["problem"]
-
-
-@pytest.mark.parametrize(
-    "text", ["p5.48xlarge", "p5.48xlarge=", "p5.48xlarge=0", "p5.48xlarge=nan", "p5=4", "=4", "p5.48xlarge=1e9"]
-)
-def test_a_price_that_is_none_is_wrong_usage(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        command.price(text)
-
-
-def test_a_price_may_name_the_type_as_sagemaker_does() -> None:
-    assert command.price("ml.p5.48xlarge=48.2") == ("p5.48xlarge", 48.2)
-    assert json.dumps(command.day("2026-11-01")) == '"2026-11-01"'

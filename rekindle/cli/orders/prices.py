@@ -1,26 +1,19 @@
-"""The price table: shown with its sources, set type by type or as a whole document."""
+"""The price table: shown with its sources, set as a whole document."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import re
 import sys
 from collections.abc import Mapping
-from datetime import date
-from typing import Any, Final
+from typing import Any
 
 from rekindle.cli.orders.policies import read_document
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.output import answer
-from rekindle.client.errors import UsageError
 from rekindle.client.shapes import member, objects, word
 from rekindle.client.table import Column, Style, clean, render
-
-_TYPE: Final = re.compile(r"(ml\.)?[a-z0-9][a-z0-9-]{0,20}\.[a-z0-9-]{1,20}")
-_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
 
 
 def show(args: argparse.Namespace) -> int:
@@ -31,80 +24,15 @@ def show(args: argparse.Namespace) -> int:
 
 
 def set_(args: argparse.Namespace) -> int:
-    """Store another table, after showing what that changes.
-
-    Raises:
-        UsageError: nothing was given, or the document that counts cannot be used and none is given in its place.
-    """
-    if not (args.price or args.remove or args.per_gpu is not None or args.source or args.as_of or args.file):
-        raise UsageError("nothing to set: TYPE=USD, --remove, --per-gpu, --source, --as-of or --file")
-    if args.file is not None and (args.price or args.remove or args.per_gpu is not None):
-        raise UsageError("--file is the whole document: give no prices beside it")
-    given = read_document(args.file) if args.file is not None else None
+    """Store another table, after showing what that changes."""
+    document = read_document(args.file)
     with ordering(args) as order:
-        now = order.client.get("/prices")
-        if given is None and member(now, "problem"):
-            raise UsageError(f"the stored document {clean(word(now, 'problem'))}; give a whole one with --file")
-        stored = member(now, "document")
-        document = dict(given if given is not None else stored if isinstance(stored, Mapping) else {})
-        _change(document, args)
-        order.confirm(_preview(now, document))
-        body = {"document": document, "version": member(now, "version")}
+        before = order.client.get("/prices")
+        order.confirm(_preview(before, document))
+        body = {"document": document, "version": member(before, "version")}
         now = order.send("PUT", "/prices", body)
     version = clean(word(now, "version"))
     return answer(args, now, f"The price table is version {version} now; it counts within five minutes.")
-
-
-def price(text: str) -> tuple[str, float]:
-    """TYPE=USD of an option. Raises: ArgumentTypeError."""
-    kind, _, amount = text.partition("=")
-    if not _TYPE.fullmatch(kind):
-        raise argparse.ArgumentTypeError(f"{clean(kind)!r} is no instance type, such as p5.48xlarge")
-    return kind.removeprefix("ml."), usd(amount)
-
-
-def instance(text: str) -> str:
-    """A type to be taken out. Raises: ArgumentTypeError."""
-    if not _TYPE.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{clean(text)!r} is no instance type, such as p5.48xlarge")
-    return text.removeprefix("ml.")
-
-
-def usd(text: str) -> float:
-    """USD per hour, above zero: what is not known is left out. Raises: ArgumentTypeError."""
-    amount = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not 0 < amount <= 100_000:
-        raise argparse.ArgumentTypeError(
-            "must be USD per hour, above 0 and at most 100000; leave out what is not known"
-        )
-    return amount
-
-
-def day(text: str) -> str:
-    """A date. Raises: ArgumentTypeError."""
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError as err:
-        raise argparse.ArgumentTypeError("must be a date such as 2026-11-01") from err
-
-
-def _change(document: dict[str, Any], args: argparse.Namespace) -> None:
-    """Raises: UsageError."""
-    held = document.get("instances", {})
-    instances = {str(name).removeprefix("ml."): usd for name, usd in held.items()} if isinstance(held, Mapping) else {}
-    for name in args.remove:
-        if name not in instances:
-            raise UsageError(f"--remove: no price of your own is set for {name}")
-        del instances[name]
-    instances |= dict(args.price)
-    if args.price or args.remove:
-        document["instances"] = instances
-    if args.per_gpu is not None:
-        document["usd_per_gpu_hour"] = args.per_gpu
-    if args.source:
-        document["source"] = args.source
-    if args.as_of:
-        document["as_of"] = args.as_of
 
 
 def _preview(now: Mapping[str, Any], document: Mapping[str, Any]) -> str:
