@@ -41,7 +41,6 @@ from fleets.figures import (
     STOP,
     WATCHDOG_PERIOD,
     Setting,
-    lines,
 )
 from fleets.histories import History, lablup, llama3, meta512
 from fleets.intervals import young_s
@@ -240,7 +239,7 @@ def _not_won(history: History, rows: Sequence[Row]) -> list[str]:
 
 def _assumptions() -> None:
     print("\nEvery figure, with its source:")
-    print("\n".join(f"  {line}" for line in lines(FIGURES)))
+    print("\n".join(f"  {line}" for line in FIGURES))
     print("What each row takes for granted:")
     for rules in rows_of(meta512(0)):
         for text in rules.assumptions:

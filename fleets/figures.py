@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chalicelib.domain.policy.document import DEFAULT_POLICY
@@ -117,8 +116,3 @@ class Setting:
     def gpus(self) -> int:
         """All GPUs of the run."""
         return self.nodes * self.gpus_per_node
-
-
-def lines(figures: Sequence[Figure]) -> list[str]:
-    """Each figure as one line of text."""
-    return [str(figure) for figure in figures]
