@@ -227,16 +227,10 @@ class TrainingJobs:
         self._publish = publish
         self._arn_root = f"arn:aws:sagemaker:{REGION}:{ACCOUNT_ID}:training-job/"
         self._lock = threading.RLock()
-        self._refusals: list[AwsError] = []
         self.jobs: dict[str, TrainingJob] = {}
         self.backend: TrainingBackend | None = None
 
     # ---- what tests and backends do --------------------------------------------------------------------------------
-
-    def refuse_next(self, error: AwsError, *, times: int = 1) -> None:
-        """Answer the next creations with this error (ResourceLimitExceeded and the like), before anything happens."""
-        with self._lock:
-            self._refusals.extend([error] * times)
 
     def enter(self, name: str, phase: Phase, *, failure_reason: str | None = None) -> bool:
         """Bring a job to a phase and publish it; False, and nothing, where the job cannot go there any more."""
@@ -275,8 +269,6 @@ class TrainingJobs:
         with self._lock:
             if name in self.jobs:  # names stay taken for ever, also those of finished jobs
                 raise AwsError("ResourceInUse", f"Training job names must be unique within an AWS account: {name}")
-            if self._refusals:
-                raise self._refusals.pop(0)
             now = self._clock.now()
             job = TrainingJob(
                 name=name,

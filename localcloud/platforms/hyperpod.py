@@ -54,7 +54,6 @@ class Clusters:
         self._lock = threading.RLock()
         self.timings = Timings()
         self.clusters: dict[str, Cluster] = {}
-        self._failing_replacements: list[str] = []
         # What becomes of the machines themselves, where they are more than records (localcloud/slurm/hyperpod.py):
         self.on_gone: Callable[[str, Node], None] | None = None  # (cluster, node): it ends, to be replaced or rebooted
         self.on_reboot: Callable[[str, Node], None] | None = None  # (cluster, node): it is back
@@ -67,11 +66,7 @@ class Clusters:
         found = self._find(cluster)
         node = found.nodes[instance_id]
         self._set_status(node, "Failure", message)
-        self._add_event(found, "Error", f"Instance {instance_id} health check failed", node=node, failure=message)
-
-    def fail_next_replacement(self, message: str) -> None:
-        """Let the next replacement end in Failure with this message."""
-        self._failing_replacements.append(message)
+        self._add_event(found, node, "Error", f"Instance {instance_id} health check failed", failure=message)
 
     def report_health(
         self, cluster: str, instance_id: str, *, fault: str, status: str = "Unhealthy", action: str = "None"
@@ -289,10 +284,10 @@ class Clusters:
         if message is not None:
             node.message = message
 
-    def _add_event(self, cluster: Cluster, level: str, description: str, **more: Any) -> None:
+    def _add_event(self, cluster: Cluster, node: Node, level: str, description: str, **more: Any) -> None:
         if not cluster.is_continuous:
             return
-        record = event_record(cluster, level=level, description=description, at=self._clock.now(), **more)
+        record = event_record(cluster, node, level=level, description=description, at=self._clock.now(), **more)
         cluster.record(record)
         self._publish("aws.sagemaker", "SageMaker HyperPod Cluster Event", event_detail(record), [cluster.arn])
 
@@ -345,9 +340,8 @@ class Clusters:
         node.busy_with = "reboot"
         self._set_status(node, "Pending")
         where = f"on Cluster {cluster.name} and IG {node.group}"
-        self._add_event(
-            cluster, "Info", f"Reboot of EC2 Instance {node.instance_id} is currently in progress {where}", node=node
-        )
+        text = f"Reboot of EC2 Instance {node.instance_id} is currently in progress {where}"
+        self._add_event(cluster, node, "Info", text)
         if self.on_gone is not None:
             self.on_gone(cluster.name, node)
         self._run_again(cluster, node, self.timings.reboot)
@@ -376,7 +370,7 @@ class Clusters:
                 fresh = cluster.add_node(node.group, now=self._clock.now(), ip=node.ip, logical_id=node.logical_id)
                 fresh.busy_with = "replacement"
             text = f"Instance {fresh.instance_id} is starting as part of instance replacement"
-            self._add_event(cluster, "Info", text, node=fresh, operation_id=operation_id)
+            self._add_event(cluster, fresh, "Info", text, operation_id=operation_id)
             self._clock.after(
                 self.timings.replace - self.timings.shut_down,
                 lambda: self._replaced(cluster, node.instance_id, fresh, operation_id),
@@ -387,15 +381,8 @@ class Clusters:
 
     def _replaced(self, cluster: Cluster, old_id: str, fresh: Node, operation_id: str) -> None:
         fresh.busy_with = None
-        if self._failing_replacements:
-            message = self._failing_replacements.pop(0)
-            self._set_status(fresh, "Failure", message)
-            where = f"in Cluster {cluster.name} and InstanceGroup {fresh.group}"
-            for text in (f"Failed to provision EC2 Instance {where}", f"Instance creation {where} failed"):
-                self._add_event(cluster, "Error", text, node=fresh, failure=message, operation_id=operation_id)
-            return
         if self.on_replace is not None:
             self.on_replace(cluster.name, old_id, fresh.instance_id, fresh)
         self._set_status(fresh, "Running")
         text = f"Instance {fresh.instance_id} creation completed successfully as part of instance replacement"
-        self._add_event(cluster, "Info", text, node=fresh, operation_id=operation_id)
+        self._add_event(cluster, fresh, "Info", text, operation_id=operation_id)

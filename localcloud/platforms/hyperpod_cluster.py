@@ -86,7 +86,6 @@ class Cluster:
     tags: dict[str, str]
     created_at: datetime
     status: str = "Creating"
-    failure: str = ""
     groups: dict[str, Group] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -138,7 +137,7 @@ class Cluster:
             "ClusterName": self.name,
             "ClusterStatus": self.status,
             "CreationTime": self.created_at,
-            "FailureMessage": self.failure,
+            "FailureMessage": "",
             "InstanceGroups": [self.describe_group(group) for group in self.groups.values()],
             "NodeRecovery": self.node_recovery,
         }
@@ -210,35 +209,31 @@ def cluster_id(name: str) -> str:
 
 def event_record(
     cluster: Cluster,
+    node: Node,
     *,
     level: str,
     description: str,
     at: datetime,
-    node: Node | None = None,
     failure: str | None = None,
     operation_id: str | None = None,
 ) -> dict[str, Any]:
-    """One cluster event as DescribeClusterEvent gives it; a node's fault stands under Instance."""
-    where = "Instance" if node is not None else "Cluster"
-    metadata: dict[str, Any] = {}
-    if node is not None:
-        metadata["NodeLogicalId"] = node.logical_id
+    """One event of a cluster's about a node, as DescribeClusterEvent gives it."""
+    metadata = {"NodeLogicalId": node.logical_id}
     if failure is not None:
         metadata["FailureMessage"] = failure
-    record: dict[str, Any] = {
+    return {
         "EventId": str(uuid.uuid4()),
         "ClusterArn": cluster.arn,
         "ClusterName": cluster.name,
-        "ResourceType": where,
+        "ResourceType": "Instance",
         "EventTime": at,
         "EventLevel": level,
         "Description": description,
         "OperationId": operation_id or str(uuid.uuid4()),
-        "EventDetails": {"EventMetadata": {where: metadata}},
+        "EventDetails": {"EventMetadata": {"Instance": metadata}},
+        "InstanceId": node.instance_id,
+        "InstanceGroupName": node.group,
     }
-    if node is not None:
-        record |= {"InstanceId": node.instance_id, "InstanceGroupName": node.group}
-    return record
 
 
 # The envelope's copy carries its metadata as nulls; these are the subtrees it shows.

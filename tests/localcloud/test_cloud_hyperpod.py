@@ -111,29 +111,6 @@ def test_a_reboot_keeps_the_instance_and_a_replacement_only_its_address(cloud: C
     assert len(now) == 4
 
 
-def test_a_replacement_can_fail_and_says_why_in_two_events_about_one_fault(cloud: Cloud) -> None:
-    create(cloud)
-    seen = watch(cloud)
-    victim = nodes(cloud)[0]["InstanceId"]
-    message = "We currently do not have sufficient capacity"
-    cloud.clusters.fail_next_replacement(message)
-    client = cloud.client("sagemaker")
-    client.batch_replace_cluster_nodes(ClusterName="pretrain", NodeIds=[victim])
-    cloud.clock.run_for(timedelta(minutes=26))
-    failed = [node for node in nodes(cloud) if node["InstanceStatus"]["Status"] == "Failure"]
-    assert failed[0]["InstanceStatus"]["Message"] == message
-    errors = [e for e in seen if e["detail"]["EventDetails"]["EventLevel"] == "Error"]
-    assert len(errors) == 2
-    told = errors[0]["detail"]["EventDetails"]
-    assert told["EventDetails"]["EventMetadata"]["Instance"] is None
-    assert errors[0]["id"] != told["EventId"]
-    full = client.describe_cluster_event(ClusterName="pretrain", EventId=told["EventId"])["EventDetails"]
-    assert full["EventDetails"]["EventMetadata"]["Instance"]["FailureMessage"] == message
-    assert (
-        error_of(client.describe_cluster_event, ClusterName="pretrain", EventId=errors[0]["id"]) == "ResourceNotFound"
-    )
-
-
 def test_a_legacy_cluster_has_no_events_and_no_logical_ids(cloud: Cloud) -> None:
     seen = watch(cloud)
     create(cloud, NodeProvisioningMode=None)

@@ -11,7 +11,6 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localcloud.aws.answers import AwsError
 from localcloud.aws.clock import SimClock
 from localcloud.aws.events import Rule
 from localcloud.aws.sagemaker import TERMINAL, TRANSITIONS, Phase, TrainingJobs
@@ -99,9 +98,7 @@ def test_a_request_that_the_model_does_not_allow_is_a_validation_error(cloud: Cl
     assert cloud.training.jobs == {}
 
 
-def test_limits_and_missing_capacity_can_be_had(cloud: Cloud) -> None:
-    cloud.training.refuse_next(AwsError("ResourceLimitExceeded", "The account-level service limit is 0 Instances"))
-    assert code_of(cloud.client("sagemaker").create_training_job, **training_job("lm")) == "ResourceLimitExceeded"
+def test_missing_capacity_can_be_had(cloud: Cloud) -> None:
     cloud.simulated.default = Script(lacks_capacity=True)
     cloud.client("sagemaker").create_training_job(**training_job("lm"))
     assert ends(cloud, "lm") == "Failed"
