@@ -58,15 +58,13 @@ class Schedule:
 class Chaos:
     """How unkind delivery is; shares from 0 to 1, all drawn from one seed. The default is a perfect day.
 
-    latency: of every delivery. jitter: up to this much more, drawn per copy, which is what reorders events.
-    drop applies to best-effort sources only unless `drop_all`; monitors and alarms are durable in AWS.
+    jitter: up to this much later, drawn per copy, which is what reorders events.
+    drop applies to best-effort sources only; monitors and alarms are durable in AWS.
     """
 
     seed: int = 0
     duplicate: float = 0.0
     drop: float = 0.0
-    drop_all: bool = False
-    latency: timedelta = timedelta(milliseconds=500)
     jitter: timedelta = timedelta(0)
 
 
@@ -81,19 +79,13 @@ class Delivery:
     error: str | None
 
 
+_LATENCY = timedelta(milliseconds=500)  # of every delivery
 # Sources whose events may be lost: EventBridge events reference, event-delivery-level.
 _BEST_EFFORT = frozenset({"aws.sagemaker", "aws.ec2"})
 
 
 class Throttled(Exception):
     """As many invocations as are reserved for the function are under way: none has begun, and the event is kept."""
-
-
-@dataclass(slots=True)
-class _Settings:
-    retry_after: timedelta = timedelta(seconds=30)
-    attempts_of: Callable[[str], int] = lambda _: 3  # Source: Lambda guide, invocation-async: the call and two more
-    kept: Callable[[Delivery], None] = lambda _: None
 
 
 class EventBridge:
@@ -110,12 +102,12 @@ class EventBridge:
         invoke: Callable[[str, dict[str, Any]], object],
         chaos: Chaos | None = None,
         retry_after: timedelta = timedelta(seconds=30),
-        attempts_of: Callable[[str], int] = lambda _: 3,
+        attempts_of: Callable[[str], int] = lambda _: 3,  # Source: Lambda guide, invocation-async
         kept: Callable[[Delivery], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._invoke = invoke
-        self._settings = _Settings(retry_after, attempts_of, kept)
+        self._retry_after, self._attempts_of, self._kept = retry_after, attempts_of, kept
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
         self._schedules: list[Timer] = []
@@ -192,11 +184,10 @@ class EventBridge:
         """When each copy arrives; an empty list where the event is lost."""
         with self._lock:
             chaos, draw = self.chaos, self._random
-            loseable = chaos.drop_all or event["source"] in _BEST_EFFORT
-            if loseable and draw.random() < chaos.drop:
+            if event["source"] in _BEST_EFFORT and draw.random() < chaos.drop:
                 return []
             count = 1 + (draw.random() < chaos.duplicate)
-            return [chaos.latency + chaos.jitter * draw.random() for _ in range(count)]
+            return [_LATENCY + chaos.jitter * draw.random() for _ in range(count)]
 
     def _deliver_after(self, delay: timedelta, function: str, event: dict[str, Any], attempt: int) -> None:
         label = f"{event['detail-type']} to {function}"
@@ -208,7 +199,7 @@ class EventBridge:
             # Each delivery is a copy: a handler that changes its event must not change a duplicate's.
             self._invoke(function, json.loads(json.dumps(event)))
         except Throttled:
-            self._deliver_after(self._settings.retry_after, function, event, attempt)
+            self._deliver_after(self._retry_after, function, event, attempt)
             return
         except Exception as err:  # a Lambda that raises is retried, whatever it raised
             error = f"{type(err).__name__}: {err}"
@@ -217,13 +208,13 @@ class EventBridge:
         with self._lock:
             self.deliveries.append(delivery)
             del self.deliveries[:-_KEPT_DELIVERIES]
-            is_dead = error is not None and attempt >= self._settings.attempts_of(function)
+            is_dead = error is not None and attempt >= self._attempts_of(function)
             if is_dead:
                 self.dead_letters.append(delivery)
         if is_dead:
-            self._settings.kept(delivery)
+            self._kept(delivery)
         if error is not None and not is_dead:
-            self._deliver_after(self._settings.retry_after * 2 ** (attempt - 1), function, event, attempt + 1)
+            self._deliver_after(self._retry_after * 2 ** (attempt - 1), function, event, attempt + 1)
 
 
 def put_events_answer(bridge: EventBridge, request: dict[str, Any], known_buses: frozenset[str]) -> dict[str, Any]:
