@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from aws_durable_execution_sdk_python_testing.execution import Execution
 
-from localcloud.aws.answers import AwsError, as_time
+from localcloud.aws.answers import AwsError
 from localcloud.aws.authorization import ACCOUNT_ID, REGION
 from localcloud.aws.clock import Clock
 from localcloud.aws.events import Throttled
@@ -89,8 +89,6 @@ class LambdaApi:
         payload = request.get("Payload") or b"{}"
         if name not in self._functions.handlers:
             raise AwsError("ResourceNotFoundException", f"Function not found: {name}", status=404)
-        if kind == "DryRun":
-            return 204, {}, b""
         if name in self._functions.durable:
             return self._invoke_durable(name, qualifier, kind, payload, request.get("DurableExecutionName"))
         if request.get("DurableExecutionName"):
@@ -207,11 +205,8 @@ class LambdaApi:
         found = [
             e
             for e in self._engine.executions(function=name, statuses=frozenset(request.get("Statuses") or ()))
-            if _within(e, as_time(request.get("StartedAfter")), as_time(request.get("StartedBefore")))
-            and request.get("DurableExecutionName") in (None, e.start_input.execution_name)
+            if request.get("DurableExecutionName") in (None, e.start_input.execution_name)
         ]
-        if request.get("ReverseOrder"):
-            found.reverse()
         start = int(request.get("Marker") or 0)
         end = start + int(request.get("MaxItems") or 100)
         answer: dict[str, Any] = {"DurableExecutions": [self._summary(e) for e in found[start:end]]}
@@ -279,11 +274,6 @@ def _from_text(kind: str, values: list[str]) -> Any:
     if kind == "boolean":
         return values[0] == "true"
     return int(values[0]) if kind == "integer" else values[0]
-
-
-def _within(execution: Execution, after: datetime | None, before: datetime | None) -> bool:
-    at = execution.get_operation_execution_started().start_timestamp
-    return at is None or ((after is None or at >= after) and (before is None or at <= before))
 
 
 def _epoch_s(value: object) -> float:
