@@ -64,7 +64,7 @@ $(VENV)/.chromium: $(VENV)/.ready
 	mv $@.new $@
 
 demo: $(VENV)/.ready  ## recover four real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
-	$(BIN)/python -m localcloud.demo $(ARGS)
+	$(BIN)/rekindle demo $(ARGS)
 
 test: $(VENV)/.ready  ## the tests, no network, under five minutes on two cores (PART=service, monitor, agent, cli or testkit: one part of them)
 	HYPOTHESIS_PROFILE="$${HYPOTHESIS_PROFILE:-quick}" $(PYTEST) -m "not long" -n $(WAITING_WORKERS) --dist worksteal $(PLAYED) $(ARGS)

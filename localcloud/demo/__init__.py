@@ -1,1 +1,1 @@
-"""`python -m localcloud.demo`: a real run is killed, frozen and poisoned on the embedded cloud, and comes back."""
+"""`rekindle demo`: a real run is killed, frozen and poisoned on the embedded cloud, and comes back."""

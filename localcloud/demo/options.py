@@ -1,4 +1,4 @@
-"""The options of the demo: `rekindle demo` and `python -m localcloud.demo`.
+"""The options of the demo: `rekindle demo`.
 
 This module is loaded by every `rekindle` command (its entry point names it), so it imports the demo only to run it.
 """
@@ -25,26 +25,13 @@ def register(subparsers: Any) -> None:
         description=_DESCRIPTION,
         allow_abbrev=False,
     )
-    add_options(demo)
-    demo.set_defaults(run=_run, extra="local")
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run `python -m localcloud.demo`; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m localcloud.demo", description=_DESCRIPTION)
-    add_options(parser)
-    return _run(parser.parse_args(arguments))
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
     choices = [*(fault.value for fault in Fault), "all"]
-    parser.add_argument("--fault", choices=choices, default="all", help="which fault; all: one after the other")
-    parser.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
-    parser.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")
-    parser.add_argument("--keep", action="store_true", help="keep data, worker logs and the trace of every step")
-    parser.add_argument(
-        "--out", default="build/demo", help="folder for report.json and the rest (default: %(default)s)"
-    )
+    demo.add_argument("--fault", choices=choices, default="all", help="which fault; all: one after the other")
+    demo.add_argument("--seed", type=_seed, default=DEFAULT_SEED, help="of the model and of the order of the data")
+    demo.add_argument("--json", action="store_true", help="print the report on standard output, the rest on stderr")
+    demo.add_argument("--keep", action="store_true", help="keep data, worker logs and the trace of every step")
+    demo.add_argument("--out", default="build/demo", help="folder for report.json and the rest (default: %(default)s)")
+    demo.set_defaults(run=_run, extra="local")
 
 
 def _run(args: argparse.Namespace) -> int:

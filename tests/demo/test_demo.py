@@ -18,13 +18,13 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 LISTENING = (
     "import runpy, signal\n"
     "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "runpy.run_module('localcloud.demo', run_name='__main__', alter_sys=True)\n"
+    "runpy.run_module('rekindle.cli.main', run_name='__main__', alter_sys=True)\n"
 )
 
 
 def demo(out: Path, *arguments: str) -> subprocess.Popen[str]:
     """A demo that Ctrl-C reaches, as at a terminal: whoever runs the tests in the background hands on a deaf ear."""
-    argv = [sys.executable, "-c", LISTENING, "--out", str(out), *arguments]
+    argv = [sys.executable, "-c", LISTENING, "demo", "--out", str(out), *arguments]
     return subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
@@ -133,7 +133,7 @@ def test_a_folder_that_no_demo_made_is_not_touched(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "why"), [(("--seed", "-1"), "whole number"), (("--fault", "nope"), "invalid")])
 def test_a_wrong_option_is_refused_before_anything_starts(tmp_path: Path, arguments: tuple[str, str], why: str) -> None:
-    argv = [sys.executable, "-m", "localcloud.demo", "--out", str(tmp_path / "demo"), *arguments]
+    argv = [sys.executable, "-m", "rekindle.cli.main", "demo", "--out", str(tmp_path / "demo"), *arguments]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, why in done.stderr) == (2, True)
     assert not (tmp_path / "demo").exists()
@@ -145,6 +145,6 @@ def test_a_place_that_is_a_file_or_in_use_by_another_demo_is_refused(tmp_path: P
     with (tmp_path / "used" / ".rekindle-demo").open("a") as mark:
         fcntl.flock(mark, fcntl.LOCK_EX)
         for name, why in (("file", "is not a folder"), ("used", "another demo is running")):
-            argv = [sys.executable, "-m", "localcloud.demo", "--out", str(tmp_path / name)]
+            argv = [sys.executable, "-m", "rekindle.cli.main", "demo", "--out", str(tmp_path / name)]
             done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
             assert (done.returncode, why in done.stderr) == (2, True)
