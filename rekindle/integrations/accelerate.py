@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import skip_first_batches
+from accelerate.data_loader import SeedableRandomSampler
+from torch.utils.data import RandomSampler
 
 from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.local import learning_rate
 from rekindle.integrations.rng import quietly, tell_of_draws
+from rekindle.monitor.base.trouble import logger
 
 
 class Rekindle(MonitorDriver):
@@ -70,6 +73,7 @@ class Rekindle(MonitorDriver):
         per_epoch = -(-batches // parts) * parts if ends_whole else batches
         place = self._at * parts
         tell_of_draws(loader)
+        _tell_of_order(loader)
         while self._at < last:
             epoch, used = divmod(place, per_epoch)
             if hasattr(loader, "set_epoch"):
@@ -126,3 +130,15 @@ class Rekindle(MonitorDriver):
 
     def _learning_rate(self) -> Any:
         return learning_rate(self._optimizer)
+
+
+def _tell_of_order(loader: Any) -> None:
+    """Warn where a resumed run draws the order of an epoch's samples anew: some are read twice, others never, and a
+    window to skip leaves out others than it was meant for.
+    """
+    sampler = loader.get_sampler() if hasattr(loader, "get_sampler") else None
+    if isinstance(sampler, RandomSampler) and not isinstance(sampler, SeedableRandomSampler):
+        logger.warning(
+            "The loader draws the order of its samples anew after a resume: "
+            "DataLoaderConfiguration(use_seedable_sampler=True, data_seed=...) keeps it"
+        )

@@ -334,6 +334,24 @@ def test_lightning_leaves_out_exactly_the_windows_and_its_manifests_count_them(t
         assert train_lightning(tmp_path / f"from-{step}", plan, roots[step]) == rest
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_loader_of_accelerates_whose_order_is_lost_at_a_resume_is_named(
+    is_kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate.state import AcceleratorState, GradientState
+
+    from rekindle.integrations.accelerate import _tell_of_order
+
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=is_kept))
+    for is_shuffled in (False, True):
+        _tell_of_order(accelerator.prepare(DataLoader(Numbers(), batch_size=4, shuffle=is_shuffled)))
+    assert ("order of its samples anew" in caplog.text) is not is_kept
+    assert len(caplog.records) == (not is_kept)
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_accelerate_leaves_out_exactly_the_windows(tmp_path: Path, parts: int) -> None:
     from accelerate import Accelerator, DataLoaderConfiguration
