@@ -9,10 +9,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from chalicelib.api.hook_auth import HookRefused, authenticate
 from chalicelib.api.problems import ApiResponse, from_error, problem
+from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+from chalicelib.aws.ssm.settings import SsmSettings
 from chalicelib.channels.standard_webhooks import TOLERANCE_S
 from chalicelib.domain.model.errors import (
     DependencyUnavailable,
@@ -36,32 +38,12 @@ _JSON: Final = ("application/json", "application/cloudevents+json")
 _REMEMBERED: Final = timedelta(seconds=2 * TOLERANCE_S + 60)
 
 
-class Marks(Protocol):
-    """Which signed requests have been taken in."""
-
-    def is_known(self, mark: str) -> bool:
-        """Whether this one has."""
-        ...
-
-    def keep(self, mark: str, *, until: datetime) -> None:
-        """It has; it may be forgotten after `until`."""
-        ...
-
-
-class SourceBook(Protocol):
-    """The sources document, and secrets."""
-
-    def sources(self) -> dict[str, Source]: ...
-
-    def secret(self, name: str) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """Takes alerts in."""
 
-    book: SourceBook
-    marks: Marks
+    book: SsmSettings
+    marks: DynamoHookMarks
     intake: Intake
     clock: Clock
     report: Callable[[Outcome], None]

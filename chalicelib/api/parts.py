@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from chalicelib.aws.sqs.undelivered import SqsUndelivered
     from chalicelib.ports.clock import Clock
     from chalicelib.ports.incidents import IncidentStore, Listings
     from chalicelib.ports.jobs import JobRegistry
@@ -31,18 +32,6 @@ class Redriver(Protocol):
     """Feeds quarantined events in again (ingress.py, which lies on this floor)."""
 
     def redrive(self, *, limit: int) -> dict[str, int]: ...
-
-
-class Undelivered(Protocol):
-    """Notices that were given up (aws.sqs.undelivered)."""
-
-    def peek(self, *, limit: int) -> tuple[Mapping[str, Any], ...]:
-        """Up to `limit` of them, left where they are."""
-        ...
-
-    def send_again(self, *, limit: int) -> dict[str, int]:
-        """Lay up to `limit` of them back into the queue of deliveries."""
-        ...
 
 
 class Parts(Protocol):
@@ -82,7 +71,7 @@ class Parts(Protocol):
     def quarantine(self) -> Quarantine: ...
 
     @property
-    def undelivered(self) -> Undelivered: ...
+    def undelivered(self) -> SqsUndelivered: ...
 
     @property
     def slurm_clusters(self) -> Clusters: ...

@@ -10,8 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 from chalicelib.api.problems import ApiResponse, from_error
 from chalicelib.api.slack_request import (
@@ -24,14 +23,16 @@ from chalicelib.api.slack_request import (
     read_command,
     read_press,
 )
-from chalicelib.channels.channel import Secrets
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
+from chalicelib.aws.ssm.settings import SsmSettings
 from chalicelib.channels.outbound import post
 from chalicelib.channels.slack.blocks import Button, Message
+from chalicelib.channels.slack.groups import SlackGroups
 from chalicelib.channels.slack.lists import ephemeral, help_message, incidents_message, status_message, words
 from chalicelib.channels.slack.settings import SlackSettings, slack_settings
 from chalicelib.domain.model.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
 from chalicelib.domain.model.incident import TimelineEntry
-from chalicelib.domain.notices.channels import ChannelKind, Channels
+from chalicelib.domain.notices.channels import ChannelKind
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentQuery, IncidentStore, Listings
 from chalicelib.services.operator.approvals import Approvals
@@ -63,34 +64,13 @@ _DONE: Final = {
 _HELD: Final = {Button.APPROVE: "Approved.", Button.DENY: "Denied.", Button.RESUME: "The pause is lifted."}
 
 
-class ChannelSource(Protocol):
-    """The channels document."""
-
-    def channels(self) -> Channels: ...
-
-
-class InteractionLog(Protocol):
-    """What came in lately (aws.dynamodb.chat_threads)."""
-
-    def is_first(self, mark: str, *, now: datetime) -> bool: ...
-
-
-class Groups(Protocol):
-    """Slack's user groups."""
-
-    def members(self, settings: SlackSettings, group: str) -> frozenset[str]:
-        """Raises RecoveryError where Slack cannot be asked."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackHooks:
     """The two addresses that Slack calls."""
 
-    book: ChannelSource
-    secrets: Secrets
-    presses: InteractionLog
-    groups: Groups
+    book: SsmSettings
+    presses: DynamoChatThreads
+    groups: SlackGroups
     store: IncidentStore
     listings: Listings
     approvals: Approvals
@@ -129,7 +109,7 @@ class SlackHooks:
             if config.kind is ChannelKind.SLACK and config.text("signing_secret"):
                 try:
                     settings = slack_settings(config)
-                    known.setdefault(self.secrets.secret(settings.signing_name), []).append(settings)
+                    known.setdefault(self.book.secret(settings.signing_name), []).append(settings)
                 except (InvalidSettings, UnknownEntity) as err:
                     _LOG.warning("a Slack channel cannot be used", extra={"channel": config.name, "error": str(err)})
         secret = authentic(headers, raw, tuple(known), now=now)

@@ -45,17 +45,6 @@ class RetryLimits:
         """
         return self.connect_s + 2 * self.read_s
 
-    @property
-    def pauses_s(self) -> float:
-        """The longest that botocore pauses between the attempts. Source: botocore, retries/standard.py: at most 1 s
-        before the second one, twice that before each further one, 20 s at most."""
-        return sum(min(20.0, 2.0**number) for number in range(self.attempts - 1))
-
-    @property
-    def call_s(self) -> float:
-        """The longest that one call can take, with all its attempts."""
-        return self.attempts * self.attempt_s + self.pauses_s
-
     def config(self, service: str = "") -> Any:
         """botocore's Config for clients of `service`: retries inside one call; the durable steps retry beyond them."""
         from botocore.config import Config

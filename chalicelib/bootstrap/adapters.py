@@ -45,7 +45,6 @@ class AdapterParts:
 
     @cached_property
     def observability(self) -> Observability:
-        """Log line and metrics."""
         from chalicelib.observability import Observability
 
         return Observability(service=self.settings.stage, level=self.settings.log_level)
@@ -62,14 +61,12 @@ class AdapterParts:
 
     @cached_property
     def registry(self) -> DynamoJobRegistry:
-        """Jobs and Attempts."""
         from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
 
         return DynamoJobRegistry(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
     def listings(self) -> DynamoListings:
-        """Pages for people."""
         from chalicelib.aws.dynamodb.listings import DynamoListings
 
         return DynamoListings(self.clients("dynamodb"), table=self.settings.table)
@@ -83,7 +80,6 @@ class AdapterParts:
 
     @cached_property
     def policies(self) -> SsmPolicies:
-        """Policy documents."""
         from chalicelib.aws.ssm.policies import SsmPolicies
 
         return SsmPolicies(self.clients("ssm"), prefix=self.settings.policy_prefix, clock=self.clock)
@@ -134,21 +130,18 @@ class AdapterParts:
 
     @cached_property
     def executions(self) -> LambdaExecutions:
-        """Durable executions of `recover`."""
         from chalicelib.aws.durable import LambdaExecutions
 
         return LambdaExecutions(self.clients("lambda"), function=self.settings.recover_function)
 
     @cached_property
     def quarantine(self) -> SqsQuarantine:
-        """Events that could not be read."""
         from chalicelib.aws.sqs.quarantine import SqsQuarantine
 
         return SqsQuarantine(self.clients("sqs"), url=self.settings.quarantine_url)
 
     @cached_property
     def announcer(self) -> BusAnnouncer:
-        """Tells people."""
         from chalicelib.channels.bus import BusAnnouncer
 
         return BusAnnouncer(
@@ -161,7 +154,6 @@ class AdapterParts:
 
     @cached_property
     def delivery_queue(self) -> SqsDeliveries:
-        """Deliveries that wait, and those given up."""
         from chalicelib.aws.sqs.deliveries import SqsDeliveries
 
         return SqsDeliveries(
@@ -170,14 +162,12 @@ class AdapterParts:
 
     @cached_property
     def delivery_log(self) -> DynamoDeliveryLog:
-        """What has arrived."""
         from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog
 
         return DynamoDeliveryLog(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
     def undelivered(self) -> SqsUndelivered:
-        """Notices that were given up."""
         from chalicelib.aws.sqs.undelivered import SqsUndelivered
 
         return SqsUndelivered(
@@ -193,56 +183,48 @@ class AdapterParts:
 
     @cached_property
     def hook_marks(self) -> DynamoHookMarks:
-        """Signed requests that have been taken in."""
         from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
 
         return DynamoHookMarks(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
     def page_shelf(self) -> S3Pages:
-        """Incidents' pages, stored."""
         from chalicelib.aws.s3.pages import S3Pages
 
         return S3Pages(self.clients("s3"), bucket=self.settings.bucket, clock=self.clock)
 
     @cached_property
     def metrics(self) -> CloudWatchMetrics:
-        """Metrics of Jobs."""
         from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
 
         return CloudWatchMetrics(self.clients("cloudwatch"))
 
     @cached_property
     def saves(self) -> S3Saves:
-        """When runs saved."""
         from chalicelib.aws.s3.saves import S3Saves
 
         return S3Saves(self.clients("s3"))
 
     @cached_property
     def board(self) -> CloudWatchAlarms:
-        """Our alarms."""
         from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
 
         return CloudWatchAlarms(self.clients("cloudwatch"), stack=self.settings.stage)
 
     @cached_property
     def marks(self) -> DynamoSweepMarks:
-        """The sweep's own memory."""
         from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
 
         return DynamoSweepMarks(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
     def hardware_ledger(self) -> DynamoHardwareLedger:
-        """Faults per piece of hardware, stored."""
         from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
 
         return DynamoHardwareLedger(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
     def drill_records(self) -> DynamoDrillRecords:
-        """Drills that were played."""
         from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
 
         return DynamoDrillRecords(self.clients("dynamodb"), table=self.settings.table)

@@ -32,14 +32,12 @@ class ApiParts(RecoveryParts):
 
     @cached_property
     def api(self) -> Api:
-        """The REST routes."""
         from chalicelib.api.operations.routes import Api
 
         return Api(parts=self)
 
     @cached_property
     def orders(self) -> Orders:
-        """What people order."""
         from chalicelib.services.operator.orders import Orders
 
         return Orders(
@@ -56,21 +54,18 @@ class ApiParts(RecoveryParts):
 
     @cached_property
     def approvals(self) -> Approvals:
-        """Questions to people, and their answers."""
         from chalicelib.services.operator.approvals import Approvals
 
         return Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
 
     @cached_property
     def switches(self) -> Switches:
-        """The pause, shadow mode, the breaker."""
         from chalicelib.services.operator.switches import Switches
 
         return Switches(registry=self.registry, clock=self.clock)
 
     @cached_property
     def holds(self) -> Holds:
-        """What holds an order now."""
         from chalicelib.services.operator.holds import Holds
 
         return Holds(
@@ -83,7 +78,6 @@ class ApiParts(RecoveryParts):
 
     @cached_property
     def drills(self) -> Drills:
-        """Rehearsals."""
         from chalicelib.services.operator.drills import Drills
 
         return Drills(
@@ -130,13 +124,11 @@ class ApiParts(RecoveryParts):
 
     @cached_property
     def slack_hooks(self) -> SlackHooks:
-        """What Slack calls."""
         from chalicelib.api.slack import SlackHooks
         from chalicelib.channels.slack.groups import SlackGroups
 
         return SlackHooks(
             book=self.written,
-            secrets=self.written,
             presses=self.chats,
             groups=SlackGroups(secrets=self.written, clock=self.clock),
             store=self.store,

@@ -27,7 +27,6 @@ class ChannelParts(ReportingParts):
         return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)
 
     def otlp_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
-        """One receiver of traces."""
         from chalicelib.channels.otlp import OtlpChannel
 
         return OtlpChannel(config, secrets, traces=self.traces, clock=self.clock)
@@ -53,7 +52,6 @@ class ChannelParts(ReportingParts):
 
     @cached_property
     def addresses(self) -> Addresses:
-        """What notices lead to."""
         from chalicelib.channels.address import Addresses
 
         return Addresses(
@@ -65,7 +63,6 @@ class ChannelParts(ReportingParts):
 
     @cached_property
     def fan_out(self) -> FanOut:
-        """Notice -> channels."""
         from chalicelib.channels.delivery.fan_out import FanOut
 
         return FanOut(
@@ -78,7 +75,6 @@ class ChannelParts(ReportingParts):
 
     @cached_property
     def deliver(self) -> Deliverer:
-        """Message of the queue -> receiver."""
         from chalicelib.channels.delivery.deliver import Deliverer
 
         return Deliverer(

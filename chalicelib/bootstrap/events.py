@@ -17,7 +17,6 @@ class EventParts(ReportingParts):
 
     @cached_property
     def intake(self) -> Intake:
-        """Signal -> Incident."""
         from chalicelib.services.intake.intake import Intake
 
         return Intake(
@@ -34,7 +33,6 @@ class EventParts(ReportingParts):
 
     @cached_property
     def ingress(self) -> Ingress:
-        """Raw event -> Signals -> intake."""
         from chalicelib.ingress import Ingress
 
         return Ingress(

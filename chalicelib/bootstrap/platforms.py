@@ -23,14 +23,12 @@ class PlatformParts(AdapterParts):
 
     @cached_property
     def scheduler(self) -> Schedulers:
-        """Every platform."""
         from chalicelib.platforms.schedulers import Schedulers
 
         return Schedulers(self.slurm, self.training_jobs)
 
     @cached_property
     def training_jobs(self) -> TrainingJobScheduler:
-        """SageMaker training jobs."""
         from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
 
         return TrainingJobScheduler(
@@ -80,7 +78,6 @@ class PlatformParts(AdapterParts):
 
     @cached_property
     def cluster_nodes(self) -> SageMakerClusterNodes:
-        """HyperPod's instances."""
         from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
 
         return SageMakerClusterNodes(self.clients("sagemaker"))

@@ -34,7 +34,6 @@ class RecoveryParts(EventParts):
 
     @cached_property
     def look(self) -> Observer:
-        """One observation, and its record."""
         from chalicelib.services.observe.observer import Observer
 
         return Observer(
@@ -50,7 +49,6 @@ class RecoveryParts(EventParts):
 
     @cached_property
     def perform(self) -> ActionExecutor:
-        """Actions carried out."""
         from chalicelib.services.perform.perform import ActionExecutor
 
         return ActionExecutor(
@@ -68,7 +66,6 @@ class RecoveryParts(EventParts):
 
     @cached_property
     def sweep(self) -> Sweep:
-        """The minute sweep."""
         from chalicelib.services.sweep.clusters import SweepClusters
         from chalicelib.services.sweep.job_check import JobCheck
         from chalicelib.services.sweep.sweep import Sweep

@@ -42,14 +42,12 @@ class ReportingParts(PlatformParts):
 
     @cached_property
     def curves(self) -> Curves:
-        """Runs' curves."""
         from chalicelib.services.reporting.curves import Curves
 
         return Curves(registry=self.registry, metrics=self.metrics, clock=self.clock)
 
     @cached_property
     def ledgers(self) -> Ledgers:
-        """What Incidents cost and saved."""
         from chalicelib.services.reporting.ledgers import Ledgers
 
         return Ledgers(
@@ -70,7 +68,6 @@ class ReportingParts(PlatformParts):
 
     @cached_property
     def pages(self) -> Pages:
-        """Incidents' pages, drawn."""
         from chalicelib.services.reporting.losses import Losses
         from chalicelib.services.reporting.pages import Pages
 
@@ -87,7 +84,6 @@ class ReportingParts(PlatformParts):
 
     @cached_property
     def traces(self) -> Traces:
-        """Incidents as traces."""
         from chalicelib.services.reporting.traces import Traces, resource_of
 
         settings = self.settings

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, Protocol
+from typing import Final
 from urllib.parse import unquote
 
 from chalicelib.channels.channel import RetryLater, Secrets
 from chalicelib.channels.outbound import TOTAL_S, check_accepted, post
 from chalicelib.domain.model.errors import InvalidSettings
-from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.notices.channels import ChannelConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice, NoticeKind
+from chalicelib.services.reporting.traces import Traces
 
 _LATER: Final = frozenset({502, 503, 504})
 _TERMINAL: Final = frozenset(phase.value for phase in Phase if phase.is_terminal)
@@ -26,19 +27,11 @@ _OURS: Final = frozenset({"content-type", "content-length", "connection", "host"
 NOT_YET_S: Final = 15.0
 
 
-class TraceSource(Protocol):
-    """services.reporting.traces.Traces."""
-
-    def load(self, incident_id: str) -> Incident: ...
-
-    def of(self, incident: Incident) -> dict[str, Any]: ...
-
-
 class OtlpChannel:
     """channels.channel.Channel: one receiver of traces. It acts on the notice of an Incident's end alone."""
 
     def __init__(
-        self, config: ChannelConfig, secrets: Secrets, *, traces: TraceSource, clock: Clock, total_s: float = TOTAL_S
+        self, config: ChannelConfig, secrets: Secrets, *, traces: Traces, clock: Clock, total_s: float = TOTAL_S
     ) -> None:
         """Raises InvalidSettings or UnknownEntity where the secret cannot be used."""
         self._name = config.name

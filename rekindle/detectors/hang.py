@@ -61,7 +61,3 @@ class HangLimit:
 
     def limit(self) -> float:
         return self._limit_s
-
-    @property
-    def has_learned(self) -> bool:
-        return self._seen > 0

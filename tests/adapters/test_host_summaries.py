@@ -54,7 +54,7 @@ class Box:
     def __post_init__(self) -> None:
         self.objects = MemoryObjects(cast("Any", self.clock), "training")
         client = MemoryS3(self.objects, lambda operation, _: self.calls.append(operation))
-        self.mailbox = S3Mailbox(client)
+        self.mailbox = S3Mailbox(client, bucket="stack")
 
     def put(self, key: str, body: bytes) -> None:
         self.objects.put(f"runs/lm-7b/{key}", body)

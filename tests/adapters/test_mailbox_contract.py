@@ -142,7 +142,7 @@ class FakeDesk:
 def s3_side() -> tuple[S3Mailbox, S3Desk]:
     client = make_client("s3")
     client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    return S3Mailbox(client), S3Desk(client)
+    return S3Mailbox(client, bucket="stack"), S3Desk(client)
 
 
 @pytest.fixture(params=["fake", "s3"])

@@ -253,7 +253,7 @@ def test_a_doorbell_that_cannot_be_rung_costs_nothing_but_time(aws: None) -> Non
                 raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "PutObject")
             return desk.client.put_object(**request)
 
-    assert S3Mailbox(Mute()).ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.DONE
+    assert S3Mailbox(Mute(), bucket="stack").ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.DONE
     assert mailbox.ask(job(), ask(), incident_id="inc-a", now=T0).done is Done.ALREADY
     assert bell(desk), "the second look rings for the first"
 

@@ -190,7 +190,7 @@ class Bucket(Side):
 
     def service(self) -> set[int]:
         run = replace(attempt(), submitted_at=datetime(2020, 1, 1, tzinfo=UTC))
-        views = S3Mailbox(self.client).checkpoints(job(mailbox=self.place.uri), [run]).value
+        views = S3Mailbox(self.client, bucket="stack").checkpoints(job(mailbox=self.place.uri), [run]).value
         return {view.step for view in views if not view.problems and not view.fenced}
 
 

@@ -11,9 +11,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from localcloud.cloud import Cloud
-from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, lease_key, standby_key
-from rekindle.protocol.cluster.names import agent_key
 from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.leases.lease import Lease, LeaseState
 from rekindle.slurm_agent.leases.others import AgentIdentity
@@ -400,21 +398,6 @@ def test_a_stop_that_is_taken_back_at_once_still_waits_for_the_former_holder(two
     two.time.forward(63)
     assert two.a.lease.left_s() == 0
     assert two.b.run_once() is LeaseState.HELD
-
-
-def test_an_agent_without_a_lease_that_lives_is_waited_for(two: Cluster) -> None:
-    older = AgentDoc(cluster=CLUSTER, agent_id="ctl1-0", at=START, started_at=START)
-    two.put(older.to_json(), agent_key(CLUSTER))
-    assert two.b.run_once() is LeaseState.STANDBY
-    assert "ctl1-0, of a version that knows no lease, acts" in two.b.lease.problem
-    two.time.forward(MAX_TERM_S + 1)
-    assert two.b.run_once() is LeaseState.HELD
-
-
-def test_the_agents_own_older_version_is_no_other(two: Cluster) -> None:
-    older = AgentDoc(cluster=CLUSTER, agent_id="ctl1-1", at=START, started_at=START)
-    two.put(older.to_json(), agent_key(CLUSTER))
-    assert two.a.run_once() is LeaseState.HELD
 
 
 def test_with_memory_of_the_last_epoch_it_is_taken_only_where_nobody_else_held_it(two: Cluster) -> None:

@@ -18,10 +18,12 @@ from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.helper import Helper
 from rekindle.slurm_agent.privileged.remote import Channels, RemoteCaptures, RemoteReads, RemoteWorkers
+from rekindle.slurm_agent.privileged.submissions import Captures
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
+from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.fake_slurm import FakeSlurm
@@ -82,6 +84,7 @@ class Head:
         self.followed_jobs = FollowedJobs()
         node_map = NodeMap(str(self.resources))
         self.owners = owners = Owners("ml", self.board.get)
+        kept = SpecFolder(self.fake.folder / "kept")
         self.watch = Watch(
             cluster="ml",
             reads=self.reads,
@@ -91,9 +94,9 @@ class Head:
             followed_jobs=self.followed_jobs,
             published=self.board.get,
             owners=owners,
-            kept=(kept := SpecFolder(self.fake.folder / "kept")),
-            captures=RemoteCaptures(channels) if channels else None,
-            files=UserFiles(RemoteWorkers(channels)) if channels else None,
+            joining=Joining(self.reads),
+            captures=RemoteCaptures(channels) if channels else Captures(self.reads, kept),
+            files=UserFiles(RemoteWorkers(channels)) if channels else UserFiles(),
         )
         self.commands = Commands(
             cluster="ml",

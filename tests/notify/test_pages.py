@@ -368,7 +368,7 @@ def test_within_a_limit_nothing_is_begun_that_would_outlast_it_and_what_follows_
 
 
 class Queue:
-    """channels.delivery.needs.DeliveryQueue that keeps what is laid into it."""
+    """A queue of deliveries that keeps what is laid into it."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
@@ -382,7 +382,7 @@ class Queue:
 
 
 class Book:
-    """channels.delivery.needs.ChannelBook with one webhook that wants everything."""
+    """The channels document, with one webhook that wants everything."""
 
     def channels(self) -> Channels:
         channels = {"hook": webhook("https://hooks.example/x", wants=["news", "approval", "change"])}

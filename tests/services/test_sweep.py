@@ -314,7 +314,7 @@ def test_nothing_is_said_of_a_run_that_a_person_has_in_hand() -> None:
     w.mailbox.heartbeats[JOB] = AttemptView(
         name=JOB, status=AttemptStatus.RUNNING, heartbeat_at=w.clock.now(), loss_state="finite", work="stalled"
     )
-    assert w.sweep.run().outcomes == ()
+    assert w.sweep.run().outcomes == []
 
 
 def test_a_start_in_place_whose_event_was_lost_opens_one_incident() -> None:

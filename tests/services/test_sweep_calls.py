@@ -43,7 +43,7 @@ def test_a_sweep_over_well_runs_lists_once_and_reads_metrics_in_batches(f: Fleet
     settle(f)
     f.move()
     swept, calls = f.sweep()
-    assert (swept.jobs, swept.unread, swept.left, swept.unknown, swept.outcomes) == (count, 0, 0, 0, ())
+    assert (swept.jobs, swept.unread, swept.left, swept.unknown, swept.outcomes) == (count, 0, 0, 0, [])
     assert calls["sagemaker.ListTrainingJobs"] == -(-count // 100)
     assert calls["cloudwatch.GetMetricData"] == 1  # two metrics per Job, 500 per call
     assert calls["sagemaker.DescribeTrainingJob"] == f.turns(30)
@@ -92,7 +92,7 @@ def test_a_failed_run_whose_event_got_lost_is_found_by_the_listing_and_confirmed
     assert calls["sagemaker.DescribeTrainingJob"] in (described + 1, described + 2)
     f.wait()  # before an Incident opens, the run is asked whether it still wants to be protected
     swept, _ = f.sweep()
-    assert swept.outcomes == ()  # its Incident has it
+    assert swept.outcomes == []  # its Incident has it
 
 
 def test_a_listing_that_cannot_be_read_falls_back_to_asking_about_every_job(f: Fleet) -> None:
@@ -115,7 +115,7 @@ def test_a_name_that_the_platform_has_forgotten_is_said_to_be_gone_only_when_ask
     mark = f.service.marks.load()
     f.service.marks.save(replace(mark, round=mark.round + 1))
     f.move()
-    assert f.sweep()[0].outcomes == ()  # a listing that does not hold it says nothing
+    assert f.sweep()[0].outcomes == []  # a listing that does not hold it says nothing
     f.give_turn(gone, 30)
     swept, _ = f.sweep()
     assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, gone.job_id)]
@@ -187,7 +187,7 @@ def test_a_job_without_a_monitor_is_judged_by_its_own_metrics(f: Fleet) -> None:
     ]
     assert calls["cloudwatch.GetMetricData"] == 1
     f.wait()
-    assert f.sweep()[0].outcomes == ()  # its Incident has it
+    assert f.sweep()[0].outcomes == []  # its Incident has it
 
 
 def test_a_job_without_a_monitor_whose_metric_falls_silent_hangs_unless_it_is_uploading(f: Fleet) -> None:
@@ -210,10 +210,10 @@ def test_an_overdue_checkpoint_is_told_when_its_turn_comes(f: Fleet) -> None:
     f.wait(25)
     f.move()
     f.give_turn(f.jobs[0], 30)
-    assert f.sweep()[0].outcomes == ()  # within three of its own intervals
+    assert f.sweep()[0].outcomes == []  # within three of its own intervals
     f.wait(10)
     f.move()
-    assert f.sweep()[0].outcomes == ()  # not its pass
+    assert f.sweep()[0].outcomes == []  # not its pass
     f.give_turn(f.jobs[0], 30)
     swept, _ = f.sweep()
     assert [(outcome.what, outcome.signal) for outcome in swept.outcomes] == [

@@ -196,7 +196,6 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
     outcomes: list[Outcome] = []
     hooks = SlackHooks(
         book=settings,
-        secrets=settings,
         presses=DynamoChatThreads(dynamo, table=name),
         groups=SlackGroups(secrets=settings, clock=clock, timeout_s=60),
         store=store,

@@ -13,12 +13,15 @@ from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.slurm_agent.base.ports import Reading
 from rekindle.slurm_agent.copies.reads import CopyReads
+from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result
+from rekindle.slurm_agent.privileged.submissions import Captures
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
+from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
@@ -44,6 +47,9 @@ class HeadNode:
             followed_jobs=self.watch_roster,
             published=board.get,
             owners=owners,
+            joining=Joining(reads),
+            files=UserFiles(),
+            captures=Captures(reads),
         )
         self.commands = Commands(
             cluster="lab",

@@ -23,7 +23,7 @@ MAX_FOLDED: Final = 1000  # Incidents that a digest reads: eleven calls. Those b
 
 
 class DynamoChatThreads:
-    """channels.slack.channel.Threads and api.slack_request.Presses; `client` is a boto3 DynamoDB client."""
+    """`client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, *, table: str) -> None:
         self._client = client

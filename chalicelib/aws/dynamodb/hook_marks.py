@@ -9,7 +9,7 @@ from chalicelib.aws.dynamodb import items
 
 
 class DynamoHookMarks:
-    """api.hooks.Marks; `client` is a boto3 DynamoDB client."""
+    """`client` is a boto3 DynamoDB client."""
 
     def __init__(self, client: Any, *, table: str) -> None:
         self._client = client

@@ -38,7 +38,7 @@ from rekindle.protocol.mailbox import (
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.discovered import S3Discovery
-    from chalicelib.aws.s3.objects import Listed, S3Objects
+    from chalicelib.aws.s3.objects import Listed, S3Objects, insist
     from chalicelib.domain.model.job import Attempt, Job
     from rekindle.protocol.lives import LivesOfAttempts
 
@@ -56,7 +56,7 @@ MAX_MANIFESTS: Final = 2500  # kept of a listing: all that the spacing can reach
 class S3Checkpoints:
     """Reads them; writes nothing. `bucket` is the stack's own, where an agent lists what lies on shared paths."""
 
-    def __init__(self, objects: S3Objects, *, bucket: str | None = None) -> None:
+    def __init__(self, objects: S3Objects, *, bucket: str) -> None:
         self._objects = objects
         self._found = FoundCheckpoints(objects, bucket)
 
@@ -159,12 +159,12 @@ class S3Checkpoints:
         try:
             raw = self._objects.read(Place(bucket=root.bucket, path=item.key), MAX_MANIFEST_BYTES)
             manifest = Manifest.from_json(raw or b"")
-            _insist(manifest.step == key.step, "step", f"is {manifest.step}, not the name's")
-            _insist(manifest.attempt == key.name, "attempt", f"is {manifest.attempt}, not the name's")
+            insist(manifest.step == key.step, "step", f"is {manifest.step}, not the name's")
+            insist(manifest.attempt == key.name, "attempt", f"is {manifest.attempt}, not the name's")
             writer = attempts.get(manifest.attempt)
             is_writers = writer is not None and manifest.job_id == writer.job_id
             is_owned = is_writers or job.is_signed(manifest.job_id, attempt=manifest.attempt)
-            _insist(is_owned, "job_id", f"is {manifest.job_id}")
+            insist(is_owned, "job_id", f"is {manifest.job_id}")
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
         # By S3's clock, not by the training host's (`manifest.saved_at`), which may be minutes off.
@@ -312,8 +312,3 @@ def _touch(one: str, other: str) -> bool:
     """One lies within the other, or both are the same."""
     one, other = one.rstrip("/"), other.rstrip("/")
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
-
-
-def _insist(holds: bool, field: str, problem: str) -> None:
-    if not holds:
-        raise MailboxError(field, problem)

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
-from chalicelib.aws.s3.objects import S3Objects
+from chalicelib.aws.s3.objects import S3Objects, insist
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, RecoveryError, Throttled
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.node.cluster_state import why_unknown
@@ -69,7 +69,7 @@ class S3HeadNodes:
             if raw is None:
                 return Unknown(f"no agent of {cluster} has ever reported")
             doc = AgentDoc.from_json(raw)
-            _insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
+            insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
         except MailboxError as err:
             return Unknown(f"the agent's heartbeat of {cluster!r} cannot be used: {err}"[:200])
         except RecoveryError as err:
@@ -90,10 +90,10 @@ class S3HeadNodes:
             return None
         try:
             doc = AttemptDoc.from_json(raw)
-            _insist(doc.attempt == name, "attempt", f"is {doc.attempt}")
-            _insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
+            insist(doc.attempt == name, "attempt", f"is {doc.attempt}")
+            insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
             if doc.successor is not None:  # it would be adopted, and stopped in its turn
-                _insist(parse_attempt(doc.successor).cluster == cluster, "successor", f"is not of {cluster}")
+                insist(parse_attempt(doc.successor).cluster == cluster, "successor", f"is not of {cluster}")
         except MailboxError as err:
             raise DependencyUnavailable(f"what the cluster state says of {name} cannot be used: {err}"[:300]) from err
         return replace(doc, seen_at=_read_at(agent, doc.seen_at))
@@ -117,7 +117,7 @@ class S3HeadNodes:
             if raw is None:
                 return Unknown(f"the agent of {cluster} has not reported its nodes yet")
             doc = NodesDoc.from_json(raw)
-            _insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
+            insist(doc.cluster == cluster, "cluster", f"is {doc.cluster}")
         except MailboxError as err:
             return Unknown(f"the nodes of {cluster} cannot be used: {err}"[:200])
         except RecoveryError as err:
@@ -151,8 +151,8 @@ class S3HeadNodes:
             if not self._objects.create(place, body):
                 body = self._objects.read(place, MAX_MESSAGE_BYTES) or b""
                 first = Order.from_json(body)
-                _insist(first.token == order.token, "token", f"is {first.token}")
-                _insist(first.verb is order.verb, "verb", f"was {first.verb}")
+                insist(first.token == order.token, "token", f"is {first.token}")
+                insist(first.verb is order.verb, "verb", f"was {first.verb}")
         except MailboxError as err:
             raise Permanent(f"the order to {order.verb} cannot be given: {err}"[:400]) from err
         self._send(order.cluster, body.decode())
@@ -173,7 +173,7 @@ class S3HeadNodes:
             return None
         try:
             answer = OrderResult.from_json(raw)
-            _insist(answer.token == token, "token", f"is {answer.token}")
+            insist(answer.token == token, "token", f"is {answer.token}")
         except MailboxError as err:
             raise DependencyUnavailable(f"the answer to {token} cannot be used: {err}"[:300]) from err
         return answer
@@ -247,8 +247,3 @@ def _is_cluster(name: str) -> bool:
     except MailboxError:
         return False
     return True
-
-
-def _insist(holds: bool, field: str, problem: str) -> None:
-    if not holds:
-        raise MailboxError(field, problem)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from chalicelib.aws.s3.objects import S3Objects, insist
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.observation import CheckpointView
 from chalicelib.domain.resume.checkpoint_choice import attributed
@@ -16,21 +17,20 @@ from rekindle.protocol.cluster.names import cluster_prefix, found_key
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 
 if TYPE_CHECKING:
-    from chalicelib.aws.s3.objects import S3Objects
     from chalicelib.domain.model.job import Attempt, Job
     from rekindle.protocol.cluster.documents import FoundCheckpoint
 
 
 class FoundCheckpoints:
-    """Reads them; `bucket` is the stack's own, None where nothing is relayed."""
+    """Reads them; `bucket` is the stack's own."""
 
-    def __init__(self, objects: S3Objects, bucket: str | None) -> None:
+    def __init__(self, objects: S3Objects, bucket: str) -> None:
         self._objects = objects
         self._bucket = bucket
 
     def is_for(self, job: Job) -> bool:
         """True for a Job on a cluster whose checkpoints (or mailbox, where nothing else tells) lie on a shared path."""
-        if self._bucket is None or not job.cluster:
+        if not job.cluster:
             return False
         if job.checkpoints:
             return _is_directory(job.checkpoints)
@@ -50,7 +50,7 @@ class FoundCheckpoints:
             raise DependencyUnavailable(f"the agent has not listed the checkpoints of {job.job_id} yet")
         try:
             doc = FoundDoc.from_json(raw)
-            _insist(doc.job_id == job.job_id, "job_id", f"is {doc.job_id}")
+            insist(doc.job_id == job.job_id, "job_id", f"is {doc.job_id}")
             return [_view(found, attempts) for found in doc.checkpoints]
         except MailboxError as err:
             raise DependencyUnavailable(f"the list of checkpoints cannot be used: {err}"[:300]) from err
@@ -82,8 +82,3 @@ def _is_directory(uri: str) -> bool:
         return bool(uri) and Place.parse(uri).bucket is None
     except MailboxError:
         return False
-
-
-def _insist(holds: bool, field: str, problem: str) -> None:
-    if not holds:
-        raise MailboxError(field, problem)

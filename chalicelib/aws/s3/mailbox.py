@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from chalicelib.aws.s3.checkpoints import S3Checkpoints
 from chalicelib.aws.s3.lives import lives_in
-from chalicelib.aws.s3.objects import S3Objects
+from chalicelib.aws.s3.objects import S3Objects, insist
 from chalicelib.aws.s3.reports import S3Reports
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
@@ -56,7 +56,7 @@ MAX_SUPERSEDED: Final = 1000  # the wire format's limit
 class S3Mailbox:
     """ports.Mailbox; `client` is a boto3 S3 client, `bucket` the stack's own (see S3Checkpoints)."""
 
-    def __init__(self, client: Any, *, bucket: str | None = None) -> None:
+    def __init__(self, client: Any, *, bucket: str) -> None:
         self._objects = S3Objects(client)
         self._reports = S3Reports(self._objects)
         self._checkpoints = S3Checkpoints(self._objects, bucket=bucket)
@@ -117,8 +117,8 @@ class S3Mailbox:
         if raw is None:
             return None
         heartbeat = Heartbeat.from_json(raw)
-        _insist(heartbeat.attempt == attempt, "attempt", f"is {heartbeat.attempt}")
-        _insist(job.is_signed(heartbeat.job_id, attempt=attempt), "job_id", f"is {heartbeat.job_id}")
+        insist(heartbeat.attempt == attempt, "attempt", f"is {heartbeat.attempt}")
+        insist(job.is_signed(heartbeat.job_id, attempt=attempt), "job_id", f"is {heartbeat.job_id}")
         return heartbeat, written_at
 
     def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
@@ -146,8 +146,8 @@ class S3Mailbox:
             if raw is None:
                 return Known(None)
             reply = CheckpointReply.from_json(raw)
-            _insist(reply.request_id == request_id, "request_id", f"is {reply.request_id}")
-            _insist(job.is_signed(reply.job_id, attempt=reply.attempt), "job_id", f"is {reply.job_id}")
+            insist(reply.request_id == request_id, "request_id", f"is {reply.request_id}")
+            insist(job.is_signed(reply.job_id, attempt=reply.attempt), "job_id", f"is {reply.job_id}")
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the reply cannot be read: {err}"[:200])
         return Known(
@@ -305,8 +305,3 @@ def _fence_of(raw: bytes | None) -> Fence | None:
 
 def _step(step: int | None) -> Maybe[int]:
     return Unknown("no step seen yet") if step is None else Known(step)
-
-
-def _insist(holds: bool, field: str, problem: str) -> None:
-    if not holds:
-        raise MailboxError(field, problem)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import VersionConflict
-from rekindle.protocol.mailbox import Place
+from rekindle.protocol.mailbox import MailboxError, Place
 
 MAX_LISTED: Final = 300_000  # keys; a checkpoint has at most 40,000 files, a run saves less often than this
 
@@ -155,3 +155,9 @@ def _listed(entry: dict[str, Any]) -> Listed:
         etag=entry.get("ETag", "").strip('"') or None,
         storage=entry.get("StorageClass", "STANDARD"),
     )
+
+
+def insist(holds: bool, field: str, problem: str) -> None:
+    """Raises: MailboxError, where it does not hold."""
+    if not holds:
+        raise MailboxError(field, problem)

@@ -24,13 +24,15 @@ _WHY: Final = "why"
 
 
 class DynamoDeliveryLog:
-    """channels.delivery.needs.DeliveryLog; `client` is a boto3 DynamoDB client."""
+    """One record per notice and channel, kept for some days; and how long a channel rests. `client` is a boto3 DynamoDB
+    client."""
 
     def __init__(self, client: Any, *, table: str) -> None:
         self._client = client
         self._table = table
 
     def begin(self, token: str, channel: str, *, now: datetime, held_until: datetime) -> DeliveryClaim:
+        """Take the turn, unless the notice has arrived or another attempt's hold lasts. Conditional, so one wins."""
         parts = items.Expression()
         sets = [
             parts.set("held_until", items.text(held_until.isoformat())),
@@ -62,9 +64,11 @@ class DynamoDeliveryLog:
         self._change(token, channel, "SET sent_at = :v REMOVE held_until, why", items.text(now.isoformat()))
 
     def failed(self, token: str, channel: str, *, why: str) -> None:
+        """It has not arrived: the turn is free again."""
         self._change(token, channel, "SET why = :v REMOVE held_until", items.text(why[:500] or "-"))
 
     def rests_until(self, channel: str) -> datetime | None:
+        """Until when nothing is to be sent over the channel; None where no pause was asked for."""
         stored = items.get(self._client, self._table, _rest_key(channel))
         return items.read_at(stored, "rests_until") if stored is not None else None
 
@@ -94,7 +98,8 @@ def _rest_key(channel: str) -> items.Item:
 
 
 class SqsDeliveries:
-    """channels.delivery.needs.DeliveryQueue; `client` is a boto3 SQS client."""
+    """The queue between fan-out and delivery, and the one for what could not be delivered. `client` is a boto3 SQS
+    client."""
 
     def __init__(self, client: Any, *, url: str, dead_url: str) -> None:
         self._client = client
@@ -102,11 +107,13 @@ class SqsDeliveries:
         self._dead_url = dead_url
 
     def enqueue(self, bodies: Sequence[str]) -> None:
+        """All of them, or an error after which all may be laid in again."""
         for body in bodies:  # one by one: ten long texts are more than one batch takes
             call(self._client.send_message, QueueUrl=self._url, MessageBody=body)
 
     def later(self, receipt: str, *, wait_s: int) -> None:
-        """See channels.delivery.needs.DeliveryQueue. If the call fails, the queue's own visibility timeout applies."""
+        """Let a message that was received come again after `wait_s` seconds. One that is gone is no error. If the call
+        fails, the queue's own visibility timeout applies."""
         try:
             call(
                 self._client.change_message_visibility,

@@ -16,8 +16,7 @@ _NO_REASON: Final = "the function `deliver` could not settle it; see its log"
 
 
 class SqsUndelivered:
-    """api.parts.Undelivered; `client` is a boto3 SQS client, `dead_url` the queue of what was given up, `url` the one
-    of deliveries."""
+    """`client` is a boto3 SQS client, `dead_url` the queue of what was given up, `url` the one of deliveries."""
 
     def __init__(self, client: Any, *, url: str, dead_url: str) -> None:
         self._client = client

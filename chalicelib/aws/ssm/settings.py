@@ -29,7 +29,7 @@ class _Kept:
 
 
 class SsmSettings:
-    """channels' ChannelBook and Secrets, and the sources of alerts. `client` is a boto3 SSM client.
+    """The documents of channels and of sources of alerts, and secrets. `client` is a boto3 SSM client.
 
     Documents lie at `<prefix>/channels` and `<prefix>/sources`, secrets at `<prefix>/secrets/<name>`.
     """
@@ -41,6 +41,7 @@ class SsmSettings:
         self._kept: dict[str, _Kept] = {}
 
     def channels(self) -> Channels:
+        """What can be used of it now; an empty one where there is none. Raises InvalidSettings: nothing of it can."""
         return Channels.usable(self._document("channels"))
 
     def sources(self) -> dict[str, Source]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Any, Final
 
+from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog, SqsDeliveries
+from chalicelib.aws.ssm.settings import SsmSettings
+from chalicelib.channels.address import Addresses
 from chalicelib.channels.channel import RetryLater, SlowDown, read_notice
-from chalicelib.channels.delivery.needs import ChannelBook, ChannelFactory, DeliveryLog, DeliveryQueue, LinkSource
+from chalicelib.channels.makers import Makers
 from chalicelib.domain.model.errors import MalformedEvent, Permanent, RecoveryError
 from chalicelib.domain.notices.channels import ChannelConfig
 from chalicelib.domain.notices.deliveries import ClaimResult
@@ -53,14 +55,14 @@ class _Message:
 class Deliverer:
     """Hands messages to their channels."""
 
-    book: ChannelBook
-    queue: DeliveryQueue
-    log: DeliveryLog
-    makers: ChannelFactory
+    book: SsmSettings
+    queue: SqsDeliveries
+    log: DynamoDeliveryLog
+    makers: Makers
     clock: Clock
     report: Callable[[Outcome], None]
-    left_s: Callable[[], float] = lambda: math.inf
-    addresses: LinkSource | None = None
+    left_s: Callable[[], float]
+    addresses: Addresses
 
     def take(self, event: Mapping[str, Any]) -> dict[str, list[dict[str, str]]]:
         """One batch of the queue. Answers which messages stay there (Lambda, ReportBatchItemFailures)."""
@@ -108,7 +110,7 @@ class Deliverer:
         return self._send(message, config, turn.attempt, now)
 
     def _send(self, message: _Message, config: ChannelConfig, attempt: int, now: datetime) -> bool:
-        notice = message.notice if self.addresses is None else self.addresses.addressed(message.notice)
+        notice = self.addresses.addressed(message.notice)
         try:
             self.makers.make(config).send(notice, attempt=attempt)
         except SlowDown as err:

@@ -10,24 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chalicelib.aws.sqs.deliveries import SqsDeliveries
+from chalicelib.aws.ssm.settings import SsmSettings
 from chalicelib.channels.channel import read_notice
-from chalicelib.channels.delivery.needs import ChannelBook, DeliveryQueue, PageWriter
 from chalicelib.channels.routing import routed
 from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
+from chalicelib.services.reporting.pages import Pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FanOut:
     """Routes notices. An event that comes twice makes doubles, which the delivery's log tells apart."""
 
-    book: ChannelBook
-    queue: DeliveryQueue
+    book: SsmSettings
+    queue: SqsDeliveries
     clock: Clock
     report: Callable[[Outcome], None]
-    pages: PageWriter | None = None
+    pages: Pages
 
     def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """One event of our own bus.
@@ -40,10 +42,8 @@ class FanOut:
         if not isinstance(detail, Mapping):
             raise MalformedEvent("detail", "missing")
         notice = read_notice(detail)
-        if self.pages is not None and notice.incident_id:
-            self.pages.write(
-                notice.incident_id
-            )  # before the notices are sent, so that the page is there when they are opened
+        if notice.incident_id:  # before the notices are sent, so that the page is there when they are opened
+            self.pages.write(notice.incident_id)
         book = self.book.channels()
         names = routed(book, notice, now=self.clock.now())
         self.queue.enqueue([json.dumps({"channel": name, "detail": detail}) for name in names])

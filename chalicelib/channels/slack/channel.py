@@ -12,13 +12,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.channels.channel import RetryLater
 from chalicelib.channels.plain_text import is_late
 from chalicelib.channels.slack.blocks import Message, incident_message, reply_message
 from chalicelib.channels.slack.digest import digest_message
-from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, ThreadDelivery, Threads
+from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, ThreadDelivery
 from chalicelib.channels.slack.web_api import OutcomeUnknown, Refused, SlackApi
 from chalicelib.domain.model.errors import DependencyUnavailable, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident
@@ -26,7 +27,7 @@ from chalicelib.domain.model.urgency import Severity
 from chalicelib.domain.notices.threads import LatestNotice, Post, Thread
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.incidents import StoredIncident
+from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.notices import Address, Notice, NoticeKind
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,6 @@ _UNFIT: Final = frozenset({"invalid_blocks", "invalid_blocks_format", "msg_block
 _LOST: Final = frozenset({"message_not_found", "cant_update_message", "edit_window_closed"})
 
 
-class IncidentSource(Protocol):
-    """The part of ports.IncidentStore that is read here."""
-
-    def load(self, incident_id: str) -> StoredIncident: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackChannel:
     """channels.channel.Channel over one conversation of Slack's."""
@@ -57,8 +52,8 @@ class SlackChannel:
     name: str
     conversation: str
     api: SlackApi
-    threads: Threads
-    incidents: IncidentSource
+    threads: DynamoChatThreads
+    incidents: IncidentStore
     clock: Clock
     can_press: bool
     ledger: Callable[[Incident], IncidentLedger] | None = None

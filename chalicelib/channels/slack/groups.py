@@ -16,7 +16,7 @@ TIMEOUT_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlackGroups:
-    """api.slack.Groups. One who leaves a group may press for MEMORY longer."""
+    """One who leaves a group may press for MEMORY longer."""
 
     secrets: Secrets
     clock: Clock

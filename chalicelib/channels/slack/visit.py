@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Final, Protocol
+from datetime import timedelta
+from typing import Final
 
+from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
 from chalicelib.channels.channel import RetryLater
 from chalicelib.channels.slack.web_api import OutcomeUnknown
 from chalicelib.domain.model.errors import Retryable, VersionConflict
-from chalicelib.domain.model.incident import Incident
-from chalicelib.domain.notices.threads import StormState, Thread
+from chalicelib.domain.notices.threads import Thread
 from chalicelib.ports.clock import Clock
 
 LEASE: Final = timedelta(seconds=90)  # longer than a delivery may take, and than Slack's history lags behind a post
 
 
-class Threads(Protocol):
-    """What was sent to this channel (aws.dynamodb.chat_threads)."""
-
-    def take(self, channel: str, key: str, *, now: datetime, until: datetime) -> tuple[Thread, int]: ...
-
-    def keep(self, thread: Thread, *, fence: int, now: datetime, release: bool) -> None: ...
-
-    def peek(self, channel: str, key: str) -> Thread: ...
-
-    def weather(self, channel: str) -> StormState: ...
-
-    def set_weather(self, channel: str, weather: StormState) -> None: ...
-
-    def fold(self, channel: str, digest: str, incident_id: str, *, now: datetime) -> None: ...
-
-    def folded(self, channel: str, digest: str) -> tuple[Incident, ...]: ...
-
-
 class ThreadDelivery:
     """One delivery's hold on a thread: every change of it is written down under the same fence."""
 
-    def __init__(self, threads: Threads, clock: Clock, channel: str, key: str) -> None:
+    def __init__(self, threads: DynamoChatThreads, clock: Clock, channel: str, key: str) -> None:
         self._threads, self._clock = threads, clock
         now = clock.now()
         self._until = now + LEASE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -11,11 +10,10 @@ from typing import Any
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
 from chalicelib.domain.guards.guards import was_ordered
-from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.approvals import BREAKER_KEY
 from chalicelib.domain.model.errors import RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
-from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase, TimelineEntry
+from chalicelib.domain.model.incident import STOPPED_BY_ORDER, Incident, Phase
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodeView
@@ -306,14 +304,6 @@ class Observer:
         for attempt in self.registry.attempts(job_id):
             if attempt.name == view.name:
                 self.registry.update_attempt(updated_by(attempt, before, view))
-
-    def answered(self, incident_id: str, phase: Phase, results: Sequence[ActionResult], *, token: str) -> None:
-        """Put what the last Actions of a closed Incident answered into its timeline."""
-        facts = {"results": [result.to_wire(defaults=True) for result in results]}
-        entry = TimelineEntry(
-            at=self.clock.now(), phase=phase, rule="notified", text="people were notified", facts=facts
-        )
-        self.store.append(incident_id, token=token, entry=entry)
 
 
 def _wants_checkpoints(incident: Incident, seen: Maybe[AttemptView]) -> bool:

@@ -9,28 +9,13 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SweepFigures:
-    """One sweep's figures; `stuck` feeds the alarm on stuck executions.
+    """One sweep's figures, as they come up; `stuck` feeds the alarm on stuck executions.
 
     `left`: Jobs that the time was not enough for; the next sweep begins with them. `unknown`: metrics that could not
-    be read.
+    be read. Of the outcomes only those that did something are kept, so that memory is bounded.
     """
-
-    jobs: int = 0
-    unread: int = 0
-    left: int = 0
-    unknown: int = 0
-    reopened: int = 0
-    restarted: int = 0
-    woken: int = 0
-    stuck: int = 0
-    outcomes: tuple[Outcome, ...] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class SweepTally:
-    """Figures as they come up. Of the outcomes only those that did something are kept, so that memory is bounded."""
 
     jobs: int = 0
     unread: int = 0
@@ -44,16 +29,6 @@ class SweepTally:
     attempts: set[str] = field(default_factory=set)  # of the Jobs met in this sweep
     clusters: dict[str, str] = field(default_factory=dict)  # met in this sweep, each with the policy of a run on it
 
-    def swept(self) -> SweepFigures:
-        opened = sum(outcome.what is OutcomeKind.OPENED for outcome in self.outcomes)
-        return SweepFigures(
-            jobs=self.jobs,
-            unread=self.unread,
-            left=self.left,
-            unknown=self.unknown,
-            reopened=opened,
-            restarted=self.restarted,
-            woken=self.woken,
-            stuck=self.stuck,
-            outcomes=tuple(self.outcomes),
-        )
+    @property
+    def reopened(self) -> int:
+        return sum(outcome.what is OutcomeKind.OPENED for outcome in self.outcomes)

@@ -36,7 +36,7 @@ from chalicelib.services.reporting.job_metrics import (
     readings_of,
 )
 from chalicelib.services.sweep.clusters import SweepClusters
-from chalicelib.services.sweep.figures import SweepFigures, SweepTally
+from chalicelib.services.sweep.figures import SweepFigures
 from chalicelib.services.sweep.job_check import JobCheck
 from chalicelib.services.sweep.round import SweepRound, chunks, next_round
 from chalicelib.services.sweep.unheard import HISTORY, MAX_ASKED, UnheardAttempts
@@ -82,15 +82,15 @@ class Sweep:
 
     def run(self) -> SweepFigures:
         """One sweep. A Job or Incident that cannot be read is counted and left for the next minute."""
-        tally = SweepTally()
+        tally = SweepFigures()
         until = self.clock.now() + self.budget
         self._sweep_incidents(tally)  # first: they are few, and each is a run whose recovery has stopped
         self._sweep_jobs(tally, until)
-        return tally.swept()
+        return tally
 
     # ---- Jobs ------------------------------------------------------------------------------------------------------
 
-    def _sweep_jobs(self, tally: SweepTally, until: datetime) -> None:
+    def _sweep_jobs(self, tally: SweepFigures, until: datetime) -> None:
         """From the saved cursor to the end, then from the beginning to the cursor: each Job at most once."""
         mark = self._load_mark()
         start = mark.cursor
@@ -121,7 +121,7 @@ class Sweep:
             _LOG.warning("the sweep's mark cannot be read", extra={"error": str(err)[:300]})
             return SweepMark()
 
-    def _pass(self, mark: SweepMark, tally: SweepTally, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
+    def _pass(self, mark: SweepMark, tally: SweepFigures, until: datetime, stop: str = "") -> tuple[SweepMark, bool]:
         """Sweep the Jobs after the mark, up to `stop` (empty: to the end).
 
         Returns the new mark, and whether all of them were swept in time.
@@ -174,7 +174,7 @@ class Sweep:
                 calls.append(None if is_late else call)
             yield from zip(part, calls, strict=True)
 
-    def _process(self, job: Job, check: Callable[[], Signal | None], mark: SweepMark, tally: SweepTally) -> SweepMark:
+    def _process(self, job: Job, check: Callable[[], Signal | None], mark: SweepMark, tally: SweepFigures) -> SweepMark:
         """Take one Job in and advance the mark past it. A Job with an open Incident is only counted."""
         tally.jobs += job.open_incident is None
         tally.attempts |= {job.job_id, job.current_attempt}  # a Job has the id of its first attempt
@@ -195,7 +195,7 @@ class Sweep:
         return found
 
     def _readings(
-        self, chunk: Sequence[Job], sweep_round: SweepRound, tally: SweepTally, readers: Executor | None
+        self, chunk: Sequence[Job], sweep_round: SweepRound, tally: SweepFigures, readers: Executor | None
     ) -> Mapping[str, Maybe[Series]]:
         """The metrics, by the query's key, of those Jobs of the chunk whose metrics are due in this round."""
         now = self.clock.now()
@@ -209,7 +209,7 @@ class Sweep:
         tally.unknown += sum(isinstance(value, Unknown) for value in readings.values())
         return readings
 
-    def _take_in_job(self, job: Job, check: Callable[[], Signal | None], tally: SweepTally) -> bool:
+    def _take_in_job(self, job: Job, check: Callable[[], Signal | None], tally: SweepFigures) -> bool:
         """False: the Job could not be read, or its signal not taken in, now; the next round tries again."""
 
         def sweep() -> None:
@@ -222,17 +222,17 @@ class Sweep:
 
         return _isolated(sweep, tally, "a Job cannot be swept", job_id=job.job_id)
 
-    def _report_silent_jobs(self, tally: SweepTally) -> None:
+    def _report_silent_jobs(self, tally: SweepFigures) -> None:
         """Take in the Jobs that fell silent. Each Signal carries their number: many at once suggest a common cause."""
         for job, signal in tally.silent:
             evidence = {**signal.evidence, TOGETHER: len(tally.silent)}
             take = partial(self._receive, replace(signal, evidence=evidence), tally)
             _isolated(take, tally, "a Job cannot be swept", job_id=job.job_id)
 
-    def _receive(self, signal: Signal, tally: SweepTally) -> None:
+    def _receive(self, signal: Signal, tally: SweepFigures) -> None:
         tally.outcomes.append(self.intake.receive(signal))
 
-    def _take_in_unregistered(self, sweep_round: SweepRound, tally: SweepTally) -> bool:
+    def _take_in_unregistered(self, sweep_round: SweepRound, tally: SweepFigures) -> bool:
         """Look up listed attempts that belong to no registered Job, and take in those that should be protected.
 
         False: some are left, because they cannot be listed or looked up now, or are too many for one sweep.
@@ -258,7 +258,7 @@ class Sweep:
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
 
-    def _sweep_incidents(self, tally: SweepTally) -> None:
+    def _sweep_incidents(self, tally: SweepFigures) -> None:
         now = self.clock.now()
         running: frozenset[str] | None = None
         for incident, look_by in self.store.list_open():
@@ -297,7 +297,7 @@ class Sweep:
             return False  # the next sweep tries again
 
 
-def _isolated(sweep: Callable[[], None], tally: SweepTally, problem: str, **subject: str) -> bool:
+def _isolated(sweep: Callable[[], None], tally: SweepFigures, problem: str, **subject: str) -> bool:
     """Run `sweep` for one Job or attempt; any error is logged and counted, so that the others are still swept.
 
     Returns False where the same may work later, True where it worked or a retry is useless.

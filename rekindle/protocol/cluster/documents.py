@@ -257,7 +257,7 @@ class AgentDoc(Message):
     cluster_arn: Annotated[str, Text(256)] = ""  # on HyperPod
     problems: Lines = ()  # what the agent cannot do at present, one line each
     host: HostName = ""
-    epoch: Count = 0  # the lease's, which counts its holders; 0: of a version without a lease
+    epoch: Count = 0  # the lease's, which counts its holders; 0: it never held it
     standbys: Annotated[tuple[Annotated[str, Text(128)], ...], Items()] = ()  # ids of the agents that stand by
     queue_losses: Annotated[tuple[QueueFact, ...], Items()] = ()  # what a new start loses in this cluster's queue
 

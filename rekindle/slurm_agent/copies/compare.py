@@ -133,8 +133,6 @@ def differences(
     keys = before.keys() | copy.keys()
     if before.get(VERSION) != copy.get(VERSION):  # Slurm was upgraded meanwhile: what both versions show
         keys = {key for key in keys if key in before and key in copy}
-    if UMASK not in before:  # an older agent wrote the spec; every sbatch sets it
-        keys = {key for key in keys if not _is_read_by_slurmd(key)}
     keys |= hosts.keys()
     was_fresh = {before.get(STATE), copy.get(STATE)} == {FRESH} and not is_resized
     found = []

@@ -35,7 +35,7 @@ from rekindle.protocol.cluster.lease import (
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.others import AgentIdentity, leave_mark, older_agent, take_mark_away
+from rekindle.slurm_agent.leases.others import AgentIdentity, leave_mark, take_mark_away
 from rekindle.slurm_agent.leases.store import StoredLease, read_lease, standing_by
 
 log = logging.getLogger(__name__)
@@ -230,9 +230,6 @@ class Lease:
 
     def _take(self, doc: LeaseDoc | None, *, etag: str | None) -> None:
         is_own = doc is not None and doc.holder == self._who.agent_id
-        if not is_own and (older := older_agent(self._s3, self._bucket, self._who)) is not None:
-            self._stand_by(older)
-            return
         self._listed_at = None
         self._list_others()
         # Another that has held it until now may be there still, and has left no mark yet.

@@ -1,4 +1,4 @@
-"""The other agents of a cluster: how one that stands by shows itself, and one whose version knows no lease is seen."""
+"""The other agents of a cluster: how one that stands by shows itself."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rekindle.protocol.cluster.documents import AgentDoc
-from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, StandbyDoc, standby_key
-from rekindle.protocol.cluster.names import agent_key
-from rekindle.protocol.store_clock import age_s
-from rekindle.protocol.wire import MailboxError
-from rekindle.slurm_agent.base.aws import AwsError, code_of
-from rekindle.slurm_agent.leases.store import NOT_THERE
+from rekindle.protocol.cluster.lease import LeaseDoc, StandbyDoc, standby_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +39,3 @@ def leave_mark(s3: Any, bucket: str, who: AgentIdentity, *, at: datetime, lease:
 def take_mark_away(s3: Any, bucket: str, who: AgentIdentity) -> None:
     """This agent stands by no more: an empty mark, as older policies allow no deletion. Raises: botocore's errors."""
     s3.put_object(Bucket=bucket, Key=standby_key(who.cluster, who.agent_id), Body=b"")
-
-
-def older_agent(s3: Any, bucket: str, who: AgentIdentity) -> str | None:
-    """An agent of a version that knows no lease, and lives; None: there is none. Raises: botocore's errors."""
-    try:
-        answer = s3.get_object(Bucket=bucket, Key=agent_key(who.cluster))
-        doc = AgentDoc.from_json(answer["Body"].read(AgentDoc.LIMIT_BYTES + 1))
-    except AwsError as err:
-        if code_of(err) in NOT_THERE:
-            return None
-        raise
-    except MailboxError:
-        return None
-    if doc.epoch or doc.agent_id == who.agent_id or age_s(answer) > MAX_TERM_S:
-        return None
-    return f"{doc.agent_id}, of a version that knows no lease, acts: stop or upgrade it"

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -285,15 +285,7 @@ class Helper:
             "exclude": found.exclude,
             "cannot": list(taken.cannot),
             "is_final": taken.is_final,
-            "facts": None
-            if facts is None
-            else {
-                "has_auto_resume": facts.has_auto_resume,
-                "traps": sorted(facts.traps),
-                "warned": facts.warned,
-                "warned_batch": facts.warned_batch,
-                "places": dict(facts.places),
-            },
+            "facts": None if facts is None else asdict(facts) | {"traps": sorted(facts.traps)},
         }
 
     def _spec(self, asked: Request) -> Mapping[str, Any]:

@@ -13,19 +13,23 @@ from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.caps import Caps
 from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
 from rekindle.slurm_agent.privileged.submissions import Captures, Copies
+from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What reads Slurm and changes it."""
+    """What reads Slurm and users' files, and changes Slurm. In the agent each may be a request to root's helper."""
 
     reads: CopyReads
-    gate: Gate
-    captures: Captures
-    copies: Copies
+    node_map: NodeMap | RemoteNodeMap
+    files: UserFiles
+    gate: Gate | RemoteGate
+    captures: Captures | RemoteCaptures
+    copies: Copies | RemoteCopies
 
 
 def rights(
@@ -54,4 +58,11 @@ def rights(
         is_leaving=is_leaving,
     )
     copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=kept.hashes)
-    return Rights(reads=reads, gate=gate, captures=Captures(reads, kept), copies=copies)
+    return Rights(
+        reads=reads,
+        node_map=NodeMap(resource_config),
+        files=files,
+        gate=gate,
+        captures=Captures(reads, kept),
+        copies=copies,
+    )

@@ -17,7 +17,6 @@ from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, OwnActions
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
-from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.remote import (
     Channels,
     RemoteCaptures,
@@ -28,9 +27,7 @@ from rekindle.slurm_agent.privileged.remote import (
     RemoteReads,
     RemoteWorkers,
 )
-from rekindle.slurm_agent.privileged.rights import rights
-from rekindle.slurm_agent.privileged.submissions import Captures, Copies
-from rekindle.slurm_agent.reading.nodemap import NodeMap
+from rekindle.slurm_agent.privileged.rights import Rights, rights
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -74,20 +71,8 @@ class Parts:
     relay: MailboxRelay | None = None  # None in tests of one part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rights:
-    """The parts that need root's or another user's rights: in this process, or behind root's helper."""
-
-    reads: CopyReads
-    node_map: NodeMap | RemoteNodeMap
-    files: UserFiles
-    gate: Gate | RemoteGate
-    captures: Captures | RemoteCaptures
-    copies: Copies | RemoteCopies
-
-
-def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], datetime]) -> _Rights:
-    return _Rights(
+def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], datetime]) -> Rights:
+    return Rights(
         reads=CopyReads(RemoteReads(channels), now),
         node_map=RemoteNodeMap(channels),
         files=UserFiles(RemoteWorkers(channels)),
@@ -97,9 +82,8 @@ def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], 
     )
 
 
-def _own(context: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> _Rights:
-    files = UserFiles()
-    own = rights(
+def _own(context: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> Rights:
+    return rights(
         environ=context.environ,
         guard_fd=context.guard_fd,
         holding=context.holding,
@@ -109,16 +93,8 @@ def _own(context: AgentContext, now: Callable[[], datetime], settings: Callable[
         resource_config=context.resource_config,
         is_leaving=context.is_leaving,
         settings=settings,
-        files=files,
+        files=UserFiles(),
         kept=SpecFolder(context.state_dir if context.keeps else None, lambda: settings().state_location),
-    )
-    return _Rights(
-        reads=own.reads,
-        node_map=NodeMap(context.resource_config),
-        files=files,
-        gate=own.gate,
-        captures=own.captures,
-        copies=own.copies,
     )
 
 

@@ -24,7 +24,6 @@ from rekindle.protocol.cluster.names import attempt_key, spec_key
 from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteNodeMap
@@ -70,10 +69,9 @@ class Watch:
         followed_jobs: FollowedJobs,
         published: Callable[[str], bytes | None],
         owners: Owners,
-        joining: Joining | None = None,
-        files: UserFiles | None = None,
-        kept: SpecFolder | None = None,
-        captures: Captures | RemoteCaptures | None = None,
+        joining: Joining,
+        files: UserFiles,
+        captures: Captures | RemoteCaptures,
     ) -> None:
         self.slurm_version = ""
         self.cluster_arn = ""
@@ -83,7 +81,6 @@ class Watch:
         self._known_then = 0  # the same, when the settings were read
         self._reads = reads
         self._published = published
-        joining = joining or Joining(reads)
         self._inputs = LookInputs(
             cluster=cluster,
             reads=reads,
@@ -93,8 +90,8 @@ class Watch:
             owners=owners,
             joining=joining,
             protection=Protection(cluster, joining, owners, start=self.start, spec=self.spec),
-            files=files or UserFiles(),
-            captures=captures or Captures(reads, kept),
+            files=files,
+            captures=captures,
         )
         self._followed_jobs = followed_jobs
         self._settings: tuple[datetime, Settings] | None = None
