@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from rekindle.protocol.mailbox import Hashes, Manifest, hashes_key
+from rekindle.protocol.keys import hashes_key
+from rekindle.protocol.manifests import Hashes, Manifest
 
 
 def check_files(mailbox: Path, manifest: Manifest) -> None:

@@ -30,8 +30,9 @@ from chalicelib.ingest.fields import OUR_ID, Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
 from chalicelib.ingest.monitor_loss import LOSS_PARSERS
 from rekindle.protocol.lives import MAX_LIFE
-from rekindle.protocol.mailbox import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, CheckpointReply, MailboxError
+from rekindle.protocol.mailbox import CheckpointReply
 from rekindle.protocol.signals import PLAIN_REPORTS, EventType, FaultClass, PlainReport
+from rekindle.protocol.wire import MAX_STACKS_CHARS, MAX_STEP, WIRE_VERSION, MailboxError
 
 MAX_ATTEMPTS: Final = 10_000
 MAX_AGE_S: Final = 30 * 86_400.0

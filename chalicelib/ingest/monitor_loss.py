@@ -17,8 +17,8 @@ from typing import Any, Final
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ingest.fields import Fields
 from chalicelib.ingest.monitor_common import MAX_RANKS, MAX_SECONDS, MAX_WORD_CHARS, MonitorFields, News, at_step
-from rekindle.protocol.mailbox import MAX_STEP
 from rekindle.protocol.signals import EventType, FaultClass
+from rekindle.protocol.wire import MAX_STEP
 
 MAX_RULE_CHARS: Final = 400
 MAX_FIGURES: Final = 24

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from chalicelib.domain.policy.document import Policy
     from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
     from rekindle.protocol.cluster.orders import Order, OrderResult
-    from rekindle.protocol.mailbox import AttemptOrder
+    from rekindle.protocol.launch_orders import AttemptOrder
     from rekindle.protocol.reports import RankReport, ReportKind
 
 

@@ -17,22 +17,12 @@ from localcloud.aws.sagemaker import Phase, TrainingJob
 from localcloud.platforms.simulated_mail import SimulatedMail, loss_at
 from localcloud.platforms.simulated_run import Platform, Run, Script
 from localcloud.platforms.simulated_trouble import Fault, LossJudge
-from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
-    ENV_BUS,
-    ENV_JOB_ID,
-    ENV_MAILBOX,
-    CheckpointRequest,
-    KeyKind,
-    LossState,
-    Place,
-    ReplyOutcome,
-    ResumePlan,
-    RunPhase,
-    SaveKind,
-    parse_key,
-)
+from rekindle.protocol.keys import KeyKind, parse_key
+from rekindle.protocol.launch_orders import ENV_ATTEMPT, ENV_BUS, ENV_JOB_ID, ENV_MAILBOX, ResumePlan
+from rekindle.protocol.mailbox import CheckpointRequest, LossState, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.reports import ReportKind
+from rekindle.protocol.wire import Place
 
 _DONE_REASON = 'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{text}"'
 

@@ -12,21 +12,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from localcloud.aws.clock import Clock
 from localcloud.platforms.simulated_run import Run
 from localcloud.platforms.simulated_trouble import Fault, ranks_reports, reply_to
-from rekindle.protocol.mailbox import (
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
-    LossState,
-    Manifest,
-    ManifestFile,
-    Place,
-    ReplyOutcome,
-    SaveKind,
-    fence_key,
-    heartbeat_key,
-    reply_key,
-)
+from rekindle.protocol.keys import fence_key, heartbeat_key, reply_key
+from rekindle.protocol.mailbox import CheckpointRequest, Fence, Heartbeat, LossState, ReplyOutcome
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from rekindle.protocol.reports import ReportKind
+from rekindle.protocol.wire import Place
 
 _HEARTBEATS_WITH_IT = (
     "Rekindle Stall",

@@ -9,13 +9,9 @@ from typing import Protocol
 from localcloud.aws.clock import Timer
 from localcloud.aws.sagemaker import Phase, TrainingJob
 from localcloud.platforms.simulated_trouble import Fault, LossJudge
-from rekindle.protocol.mailbox import (
-    LossState,
-    Place,
-    ReplyOutcome,
-    ResumePlan,
-    RunPhase,
-)
+from rekindle.protocol.launch_orders import ResumePlan
+from rekindle.protocol.mailbox import LossState, ReplyOutcome, RunPhase
+from rekindle.protocol.wire import Place
 
 
 class Platform(Protocol):

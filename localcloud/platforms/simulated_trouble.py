@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from rekindle.detectors.points import Health
-from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Manifest, ReplyOutcome
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome
+from rekindle.protocol.manifests import Manifest
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _SITE = "/opt/conda/lib/python3.11/site-packages/torch"

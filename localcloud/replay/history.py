@@ -17,7 +17,7 @@ from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptStatus, CheckpointView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 
 # Orders about one Incident by its id; the replay opens an Incident of its own, with another id.
 _ORDERS_BY_INCIDENT: Final = (SignalKind.ORDER_CANCEL, SignalKind.ORDER_APPROVAL)

@@ -29,7 +29,8 @@ from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob
 from localcloud.aws.clock import Clock
 from localcloud.replay.history import RecordedView
-from rekindle.protocol.mailbox import AttemptOrder, SaveKind
+from rekindle.protocol.launch_orders import AttemptOrder
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _TIME_LIMITS = frozenset({"MaxRuntimeExceeded", "MaxWaitTimeExceeded"})

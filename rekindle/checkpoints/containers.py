@@ -20,7 +20,7 @@ from rekindle.checkpoints.pickles import MAX_WALK_BYTES, numbers_of
 from rekindle.checkpoints.tensors import MAX_HEADER_BYTES as MAX_HEADER_BYTES_READ
 from rekindle.checkpoints.tensors import METADATA, header_of, torch_contents
 from rekindle.checkpoints.zips import LOCAL, NO_END, table_of
-from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.wire import MAX_STEP
 
 _HEAD_BYTES: Final = 256 * 1024
 MAX_HEADER_BYTES: Final = 100_000_000  # Source: safetensors, the header's own limit

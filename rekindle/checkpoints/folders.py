@@ -17,7 +17,7 @@ from rekindle.checkpoints.found import Format, Found, Read, Stamp
 from rekindle.checkpoints.names import PASSED_OVER, is_temporary
 from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, Fault, Problem, verdict
-from rekindle.protocol.mailbox import ITSELF, Manifest
+from rekindle.protocol.manifests import ITSELF, Manifest
 
 MAX_FILES = 300_000
 MAX_DEPTH = 12

@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import Annotated, ClassVar, Final
 
 from rekindle.protocol.bounds import PlaceUri, Text, Via
-from rekindle.protocol.mailbox import FOLDER, Place
 from rekindle.protocol.message import Message
+from rekindle.protocol.wire import FOLDER, Place
 
 MAX_MARK_BYTES: Final = 16 * 1024
 MAX_WHY_CHARS: Final = 1000

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.wire import MAX_STEP
 
 # A number in full, in groups of three (`2_000`), in thousands or millions (`10k`, `1.5M`); not `1.5`, a version.
 COUNT: Final = (

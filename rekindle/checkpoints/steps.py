@@ -17,7 +17,7 @@ from rekindle.checkpoints.found import Folder
 from rekindle.checkpoints.names import is_temporary
 from rekindle.checkpoints.pickles import top_level
 from rekindle.checkpoints.tensors import METADATA, header_of
-from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.wire import MAX_STEP
 
 MAX_FILES: Final = 8
 MAX_HEAD_BYTES: Final = 1024 * 1024  # a quarter of a second of pure Python

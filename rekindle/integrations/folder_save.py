@@ -20,7 +20,7 @@ from pathlib import Path
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.settings import process_environment
 from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
-from rekindle.protocol.mailbox import ENV_ATTEMPT_NAME
+from rekindle.protocol.launch_orders import ENV_ATTEMPT_NAME
 
 REPLACED = ".rekindle-replaced"  # the end of a name that no framework reads as a checkpoint
 

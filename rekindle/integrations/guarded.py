@@ -9,7 +9,7 @@ from rekindle.monitor.base.guard import guarded
 from rekindle.monitor.base.settings import ENV_SWITCH, process_environment
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.starting import start_in
-from rekindle.protocol.mailbox import ResumePlan
+from rekindle.protocol.launch_orders import ResumePlan
 
 __all__ = ["Guarded", "WatchingCallback", "guarded", "resume_path"]
 

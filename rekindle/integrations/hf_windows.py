@@ -9,7 +9,7 @@ from typing import Any
 from rekindle.compat import Self
 from rekindle.integrations.torch_ranks import rank_and_world
 from rekindle.monitor.base.trouble import logger
-from rekindle.protocol.mailbox import ResumePlan
+from rekindle.protocol.launch_orders import ResumePlan
 
 
 class WindowedSampler:

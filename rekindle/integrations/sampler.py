@@ -22,7 +22,7 @@ from torch.utils.data import Sampler, get_worker_info
 from rekindle.integrations.rng import quietly, seed_draws
 from rekindle.integrations.torch_ranks import rank_and_world
 from rekindle.monitor.saving.saved import watch_samples
-from rekindle.protocol.mailbox import ResumePlan, SkipWindow
+from rekindle.protocol.launch_orders import ResumePlan, SkipWindow
 
 _B = TypeVar("_B")
 _ORDER = ("samples", "seed", "shuffle")  # what the order of the samples depends on

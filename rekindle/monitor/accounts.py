@@ -16,7 +16,8 @@ from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.saving.saved import SaveJob, samples_at
-from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, Manifest, ManifestFile, RunPhase
+from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, RunPhase
+from rekindle.protocol.manifests import Manifest, ManifestFile
 from rekindle.protocol.reports import RankReport
 from rekindle.protocol.signals import EventType
 

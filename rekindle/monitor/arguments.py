@@ -7,7 +7,7 @@ import math
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.metrics import as_number
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.wire import MAX_STEP
 
 MAX_REASON_CHARS = 200
 MAX_TIMEOUT_S = 86_400.0  # a day; `Event.wait` and `Thread.join` refuse what is longer than some 290 years

@@ -20,7 +20,8 @@ from rekindle.monitor.saving.agreement import Agreement
 from rekindle.monitor.saving.agreement_terms import Plan, RankRequest
 from rekindle.monitor.saving.rank_files import PartFiles, Told
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
-from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome, SaveKind
+from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.signals import EventType
 
 if TYPE_CHECKING:  # rank 0's

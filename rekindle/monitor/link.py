@@ -16,7 +16,8 @@ from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import Upload
 from rekindle.monitor.saving.seal import Sealer
-from rekindle.protocol.mailbox import ReplyOutcome, parse_key
+from rekindle.protocol.keys import parse_key
+from rekindle.protocol.mailbox import ReplyOutcome
 
 LOOK_S = 0.2
 SLOW_S: Final = 4.0  # for one call, which usually takes a few hundredths

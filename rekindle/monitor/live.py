@@ -51,8 +51,10 @@ from rekindle.monitor.saving.resuming import counts_of
 from rekindle.monitor.saving.saved import SaveFunction, SaveResult, Upload, local_path
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.stopping import WISHES, WORD, Stopping
+from rekindle.protocol.launch_orders import ResumePlan
 from rekindle.protocol.lives import named
-from rekindle.protocol.mailbox import ResumePlan, RunPhase, SaveKind
+from rekindle.protocol.mailbox import RunPhase
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.reports import MAX_REPORT_STACKS_CHARS
 from rekindle.protocol.signals import EventType
 

@@ -12,15 +12,8 @@ from dataclasses import replace
 
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.slurm import LaunchInstructions
-from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
-    ENV_BUS,
-    ENV_INCIDENT,
-    ENV_JOB_ID,
-    ENV_MAILBOX,
-    MailboxError,
-    ResumePlan,
-)
+from rekindle.protocol.launch_orders import ENV_ATTEMPT, ENV_BUS, ENV_INCIDENT, ENV_JOB_ID, ENV_MAILBOX, ResumePlan
+from rekindle.protocol.wire import MailboxError
 
 Share = Callable[[str], str]  # rank 0's text, on every rank; a collective
 _NAMES = (ENV_JOB_ID, ENV_ATTEMPT, ENV_INCIDENT)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 from rekindle.monitor.base.guard import guarded
 from rekindle.monitor.base.trouble import Trouble
-from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI, ResumePlan
+from rekindle.protocol.launch_orders import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_RESUME_URI, ResumePlan
 
 _Self = TypeVar("_Self", bound="Monitor")
 _Batch = TypeVar("_Batch")

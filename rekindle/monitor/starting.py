@@ -33,17 +33,16 @@ from rekindle.monitor.saving.resuming import LOOK_AGAIN_S, LOOK_S, settled, with
 from rekindle.monitor.saving.saved import SaveFunction, Upload, local_path
 from rekindle.monitor.silent import Monitor
 from rekindle.monitor.stops.signals import numbers_of
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT_NAME,
     ENV_BUS,
     ENV_CHECKPOINT_DIR,
     ENV_CHECKPOINT_URI,
     ENV_JOB_ID,
     ENV_MAILBOX,
-    MailboxError,
     ResumePlan,
-    check_id,
 )
+from rekindle.protocol.wire import MailboxError, check_id
 
 START_READS_S = 3.0  # for all that `start` reads from the mailbox: a store that is slower than that is unknown
 # After a restart the plan is old, and a rank that did not learn so would go on from another step than the others.

@@ -2,7 +2,7 @@
 
 A manifest names sizes. A file can keep its size and lose its content: a disk that returns other bytes, a page that was
 never written back before a power cut, a copy that went wrong, another process that wrote to the same name. Hashes tell
-these; see `rekindle.protocol.mailbox.Hashes`. For the training side and the command line.
+these; see `rekindle.protocol.manifests.Hashes`. For the training side and the command line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rekindle.protocol.mailbox import ITSELF, Hashes, Manifest
+from rekindle.protocol.manifests import ITSELF, Hashes, Manifest
 
 CHUNK_BYTES: Final = 1024 * 1024
 

@@ -1,7 +1,7 @@
 """What a new attempt is given: the environment variables of its container, made by the service, read by the monitor.
 
 A job that Slurm starts again keeps the environment of its submission, so the same order also travels as a message in
-the mailbox (`Plan`). Standard library only. Everything is re-exported by `rekindle.protocol.mailbox`.
+the mailbox (`Plan`). Standard library only.
 """
 
 from __future__ import annotations

@@ -13,23 +13,13 @@ from typing import Any, Final
 
 from localcloud.aws.clock import Clock
 from localcloud.platforms.simulated_trouble import Fault, ranks_reports, reply_to
+from rekindle.protocol.keys import fence_key, heartbeat_key, reply_key
+from rekindle.protocol.launch_orders import ENV_JOB_ID
 from rekindle.protocol.lives import Claim, Standing, named
-from rekindle.protocol.mailbox import (
-    ENV_JOB_ID,
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
-    LossState,
-    Manifest,
-    ManifestFile,
-    Place,
-    ReplyOutcome,
-    SaveKind,
-    fence_key,
-    heartbeat_key,
-    reply_key,
-)
+from rekindle.protocol.mailbox import CheckpointRequest, Fence, Heartbeat, LossState, ReplyOutcome
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from rekindle.protocol.reports import ReportKind
+from rekindle.protocol.wire import Place
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.truth import Attempt, TrueRun
 

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Final
 
 from localcloud.aws.clock import Clock
-from rekindle.protocol.mailbox import Manifest, Place, SaveKind, manifest_key
+from rekindle.protocol.keys import manifest_key
+from rekindle.protocol.manifests import Manifest, SaveKind
+from rekindle.protocol.wire import Place
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import Monitor, prefix_of, run_mailbox
 from simulation.runs.truth import Attempt, Saved, TrueRun

@@ -17,15 +17,9 @@ from chalicelib.domain.policy.document import DEFAULT_POLICY
 from localcloud.aws.clock import Clock, Timer
 from localcloud.aws.sagemaker import Phase, TrainingJob, TrainingJobs
 from rekindle.monitor.loss.scaler import ScaleWatch
-from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT,
-    CheckpointRequest,
-    LossState,
-    ReplyOutcome,
-    ResumePlan,
-    RunPhase,
-    SaveKind,
-)
+from rekindle.protocol.launch_orders import ENV_ATTEMPT, ResumePlan
+from rekindle.protocol.mailbox import CheckpointRequest, LossState, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import EventType
 from simulation.cloud.store import MemoryObjects

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from localcloud.aws.sagemaker import Phase
 from localcloud.platforms.simulated_run import Platform
-from rekindle.protocol.mailbox import LossState, ResumePlan, RunPhase
+from rekindle.protocol.launch_orders import ResumePlan
+from rekindle.protocol.mailbox import LossState, RunPhase
 from simulation.stories.story import Run, Trouble
 
 MISSES_NOTHING = timedelta(seconds=60)

@@ -20,7 +20,7 @@ from localcloud.slurm.model import ENDED, SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import agent_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
-from rekindle.protocol.mailbox import ENV_ATTEMPT
+from rekindle.protocol.launch_orders import ENV_ATTEMPT
 from rekindle.slurm_agent.reading.jobs import dependencies
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.store import MemoryObjects

@@ -10,7 +10,7 @@ from localcloud.aws.sagemaker import TERMINAL, Phase
 from localcloud.slurm.model import SimJob
 from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, read_resume_plan
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON
-from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
+from rekindle.protocol.launch_orders import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
 from simulation.cloud.store import MemoryObjects
 from simulation.runs.monitor import prefix_of
 from simulation.runs.truth import TrueRun

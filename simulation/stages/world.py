@@ -19,7 +19,9 @@ from localcloud.aws.sagemaker import Phase as JobPhase
 from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
-from rekindle.protocol.mailbox import ENV_JOB_ID, ENV_MAILBOX, KeyKind, LossState, parse_key
+from rekindle.protocol.keys import KeyKind, parse_key
+from rekindle.protocol.launch_orders import ENV_JOB_ID, ENV_MAILBOX
+from rekindle.protocol.mailbox import LossState
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from rekindle.checkpoints.discover import discover
 from rekindle.checkpoints.marks import mark_key
-from rekindle.protocol.mailbox import heartbeat_key, manifest_key, reply_key
+from rekindle.protocol.keys import heartbeat_key, manifest_key, reply_key
 from rekindle.protocol.reports import ReportKind, report_key
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, S3Desk, s3_side

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from chalicelib.aws.s3.lives import lives_in
 from chalicelib.aws.s3.objects import S3Objects
 from rekindle.protocol.lives import Claim, Standing
-from rekindle.protocol.mailbox import Place
+from rekindle.protocol.wire import Place
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, s3_side
 
 

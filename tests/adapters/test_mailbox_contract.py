@@ -16,19 +16,9 @@ from chalicelib.domain.model.errors import VersionConflict
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from chalicelib.ports.platforms import Mailbox
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    Heartbeat,
-    LossState,
-    Manifest,
-    ManifestFile,
-    ReplyOutcome,
-    RunPhase,
-    SaveKind,
-    heartbeat_key,
-    manifest_key,
-    reply_key,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_key, reply_key
+from rekindle.protocol.mailbox import CheckpointReply, Heartbeat, LossState, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from tests.adapters.conftest import REGION, make_client
 from tests.adapters.samples import T0, at, attempt, job
 from tests.fakes.world import FakeMailbox

@@ -15,19 +15,10 @@ from chalicelib.domain.model.action import Done
 from chalicelib.domain.model.errors import DependencyUnavailable
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus
+from rekindle.protocol.keys import doorbell_key, fence_key, heartbeat_key, manifest_key, reply_key, request_key
 from rekindle.protocol.lives import life_key
-from rekindle.protocol.mailbox import (
-    OUTSIDE,
-    CheckpointRequest,
-    Fence,
-    ManifestFile,
-    doorbell_key,
-    fence_key,
-    heartbeat_key,
-    manifest_key,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.mailbox import CheckpointRequest, Fence
+from rekindle.protocol.manifests import OUTSIDE, ManifestFile
 from tests.adapters.samples import T0, at, attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, S3Desk, ask, s3_side
 

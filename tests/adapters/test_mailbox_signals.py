@@ -18,7 +18,8 @@ from chalicelib.platforms.slurm.platform import SLURM
 from rekindle.protocol.cluster.documents import AttemptDoc, FoundCheckpoint, FoundDoc, SlurmState
 from rekindle.protocol.cluster.names import found_key
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
-from rekindle.protocol.mailbox import AttemptOrder, Plan, ResumePlan, plan_key
+from rekindle.protocol.keys import plan_key
+from rekindle.protocol.launch_orders import AttemptOrder, Plan, ResumePlan
 from tests.adapters.conftest import make_client
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.world import START, FakeClock

@@ -22,7 +22,8 @@ from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.mail.boxes import open_box
 from rekindle.monitor.saving.measure import Claim, SaveIncomplete, measure
 from rekindle.monitor.saving.saved import SaveResult
-from rekindle.protocol.mailbox import Manifest, Place, SaveKind
+from rekindle.protocol.manifests import Manifest, SaveKind
+from rekindle.protocol.wire import Place
 from rekindle.slurm_agent.files import found
 from tests.adapters.conftest import REGION, make_client
 from tests.adapters.samples import attempt, job

@@ -9,7 +9,9 @@ import pytest
 
 from chalicelib.domain.model.evidence import FORENSIC
 from chalicelib.domain.model.known import Known, Unknown
-from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase, SaveKind, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.adapters.samples import T0, attempt, job
 from tests.adapters.test_mailbox_contract import VIEW, FakeDesk, S3Desk, Sides, s3, sides  # noqa: F401  fixtures

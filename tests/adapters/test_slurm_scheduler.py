@@ -23,7 +23,7 @@ from chalicelib.platforms.slurm.scheduler import SlurmScheduler
 from chalicelib.platforms.slurm.view import start_state
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
-from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.launch_orders import AttemptOrder
 from rekindle.protocol.run_places import RunPlaces
 from rekindle.slurm_agent.files.cause import of_text
 from tests.fakes.headnodes import FakeHeadNodes

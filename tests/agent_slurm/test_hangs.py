@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from rekindle.protocol.cluster.documents import SlurmState
-from rekindle.protocol.mailbox import plan_key
+from rekindle.protocol.keys import plan_key
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
 from rekindle.slurm_agent.files import user_files, worker, workers
 from rekindle.slurm_agent.files.user_files import UserFiles

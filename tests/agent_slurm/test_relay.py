@@ -16,17 +16,9 @@ from moto.server import ThreadedMotoServer
 
 from rekindle.checkpoints.marks import FORENSIC, forensic_request_id, mark_key
 from rekindle.protocol.cluster.documents import FoundDoc
-from rekindle.protocol.mailbox import (
-    CheckpointRequest,
-    Hashes,
-    Manifest,
-    ManifestFile,
-    SaveKind,
-    doorbell_key,
-    fence_key,
-    plan_key,
-    request_key,
-)
+from rekindle.protocol.keys import doorbell_key, fence_key, plan_key, request_key
+from rekindle.protocol.mailbox import CheckpointRequest
+from rekindle.protocol.manifests import Hashes, Manifest, ManifestFile, SaveKind
 from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable

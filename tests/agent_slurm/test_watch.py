@@ -9,7 +9,8 @@ import pytest
 
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.names import spec_key
-from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 from rekindle.slurm_agent.base.ports import NewsType, NotProtected, SlurmUnavailable
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.node_facts import ENDING_TAKES

@@ -10,7 +10,7 @@ import pytest
 
 from rekindle.checkpoints.folders import discover_in, listing_of, newest_complete, path_of, reader_of, sealed_at
 from rekindle.checkpoints.verdict import texts
-from rekindle.protocol.mailbox import Manifest, ManifestFile, SaveKind
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 
 

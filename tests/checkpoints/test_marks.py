@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rekindle.checkpoints.marks import MAX_WHY_CHARS, QuarantineMark, mark_key
-from rekindle.protocol.mailbox import MailboxError
+from rekindle.protocol.wire import MailboxError
 
 AT = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

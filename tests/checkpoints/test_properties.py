@@ -17,7 +17,7 @@ from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.checkpoints.names import is_one_file, read_name
 from rekindle.checkpoints.pickles import is_cut_short, numbers_of, tokens
 from rekindle.checkpoints.sharded import shards_of
-from rekindle.protocol.mailbox import MAX_STEP, MailboxError
+from rekindle.protocol.wire import MAX_STEP, MailboxError
 from tests.checkpoints.made import LAYOUTS, Shelf, layout
 from tests.sizes import examples
 

@@ -12,7 +12,8 @@ import pytest
 
 from rekindle.checkpoints.marks import QuarantineMark
 from rekindle.monitor.mail.boxes import DirectoryBox
-from rekindle.protocol.mailbox import Manifest, ManifestFile, ResumePlan, SaveKind
+from rekindle.protocol.launch_orders import ResumePlan
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out
 from tests.monitor.boxes import start_monitor

@@ -12,7 +12,7 @@ import pytest
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.pickles import top_level
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, sealed_since, verdict
-from rekindle.protocol.mailbox import Manifest, ManifestFile, SaveKind
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 
 NOW_NS = 1_795_000_000_123_456_789
 NOW = NOW_NS / 1e9

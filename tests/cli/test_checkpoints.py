@@ -18,7 +18,7 @@ from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.monitor.saving.measure import measure
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.hashing import hash_file
-from rekindle.protocol.mailbox import Hashes, Manifest, SaveKind
+from rekindle.protocol.manifests import Hashes, Manifest, SaveKind
 from tests.checkpoints.made import layout, torch_archive
 from tests.checkpoints.test_folders import laid_out
 from tests.cli.conftest import Run

@@ -14,7 +14,7 @@ import corpus
 import pytest
 from trainer import Setup, Trainer
 
-from rekindle.protocol.mailbox import Manifest
+from rekindle.protocol.manifests import Manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "numpy_lm"

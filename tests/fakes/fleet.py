@@ -22,7 +22,9 @@ from localcloud.aws.wire import PLATFORM
 from localcloud.cloud import STACK, Cloud
 from localcloud.memory_ports import RememberedExecutions
 from localcloud.stack import CloudSession
-from rekindle.protocol.mailbox import Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 
 STEP = ("Rekindle/Training", "Step", "JobId")
 BAD = ("Rekindle/Training", "NonFinite", "JobId")

@@ -22,8 +22,9 @@ from localcloud.slurm.agent import SlurmAgent
 from localcloud.slurm.model import SimJob, SlurmModel
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.names import agent_key, queue_name
-from rekindle.protocol.launch_orders import AttemptOrder
-from rekindle.protocol.mailbox import ENV_RESUME_STEP, FOLDER, Place, Plan, ResumePlan, plan_key
+from rekindle.protocol.keys import plan_key
+from rekindle.protocol.launch_orders import ENV_RESUME_STEP, AttemptOrder, Plan, ResumePlan
+from rekindle.protocol.wire import FOLDER, Place
 
 TICK: Final = timedelta(seconds=10)
 HEARTBEAT: Final = timedelta(seconds=30)

@@ -25,7 +25,7 @@ from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.notices import Notice
 from chalicelib.ports.platforms import DiscoveredJob
-from rekindle.protocol.mailbox import AttemptOrder
+from rekindle.protocol.launch_orders import AttemptOrder
 from rekindle.protocol.reports import RankReport, ReportKind
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

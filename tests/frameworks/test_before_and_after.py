@@ -22,7 +22,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.protocol.mailbox import Manifest, SaveKind, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.manifests import Manifest, SaveKind
 from tests.train.integration_stage import descendants
 from tests.train.launcher import Forked, Nurseries
 

@@ -17,21 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import (
-    AttemptOrder,
-    CheckpointReply,
-    CheckpointRequest,
-    Heartbeat,
-    Manifest,
-    ReplyOutcome,
-    ResumePlan,
-    SaveKind,
-    heartbeat_key,
-    manifest_key,
-    manifest_prefix,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_key, manifest_prefix, reply_key, request_key
+from rekindle.protocol.launch_orders import AttemptOrder, ResumePlan
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Heartbeat, ReplyOutcome
+from rekindle.protocol.manifests import Manifest, SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import descendants
 from tests.train.launcher import Forked, Nurseries, Nursery

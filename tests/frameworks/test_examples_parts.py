@@ -20,7 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 from rekindle.integrations import torch as integration
-from rekindle.protocol.mailbox import Manifest, ResumePlan, SkipWindow, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.launch_orders import ResumePlan, SkipWindow
+from rekindle.protocol.manifests import Manifest
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from tests.monitor.boxes import start_monitor
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rekindle.protocol.mailbox import AttemptOrder, Manifest, ResumePlan, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.launch_orders import AttemptOrder, ResumePlan
+from rekindle.protocol.manifests import Manifest
 from tests.train.launcher import PATIENCE_S, Forked, Nurseries, environment
 
 SAMPLES, BATCH, SAVED, LAST = 160, 4, 6, 14

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from rekindle.checkpoints.folders import discover_in, newest_complete, problems_at
 from rekindle.integrations import torch as integration
 from rekindle.integrations.rng import draws_of, restore_rng, rng_state, tell_of_draws
-from rekindle.protocol.mailbox import ResumePlan
+from rekindle.protocol.launch_orders import ResumePlan
 
 PATIENCE_S = 240
 

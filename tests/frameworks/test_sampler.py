@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from rekindle.integrations.sampler import ResumableSampler
 from rekindle.monitor.saving.saved import samples_at
-from rekindle.protocol.mailbox import ResumePlan, SkipWindow
+from rekindle.protocol.launch_orders import ResumePlan, SkipWindow
 
 SAMPLES = 1280
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.manifests import Manifest
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc here")]
 ROOT = Path(__file__).parents[2]

@@ -19,20 +19,9 @@ from localcloud.aws.wire import FailureMode
 from localcloud.cloud import Cloud
 from localcloud.platforms.simulated_run import Script
 from localcloud.platforms.simulated_trouble import Fault
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
-    LossState,
-    Manifest,
-    ReplyOutcome,
-    fence_key,
-    heartbeat_key,
-    reply_key,
-    request_key,
-    verify_listing,
-)
+from rekindle.protocol.keys import fence_key, heartbeat_key, reply_key, request_key
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Heartbeat, LossState, ReplyOutcome
+from rekindle.protocol.manifests import Manifest, verify_listing
 from tests.localcloud.conftest import training_job
 from tests.sizes import examples
 

@@ -12,12 +12,7 @@ from rekindle.monitor import Exchange, Monitor, Ranks
 from rekindle.monitor.base.settings import Config, process_environment
 from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.monitor.starting import start_in
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
-    Manifest,
+from rekindle.protocol.keys import (
     doorbell_key,
     fence_key,
     heartbeat_key,
@@ -26,6 +21,8 @@ from rekindle.protocol.mailbox import (
     request_key,
     request_prefix,
 )
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Heartbeat
+from rekindle.protocol.manifests import Manifest
 
 PATIENCE_S = 120.0  # how long a test waits for a fact that never comes
 QUICK = Config(heartbeat_s=0.05, poll_s=0.02, metrics_s=0.05, watch_s=0.02, judge_s=0.02, agree_s=0.02)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Heartbeat, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc here")]

@@ -30,22 +30,11 @@ from rekindle.monitor.mail.boxes import S3Box, mailbox_failed, open_box
 from rekindle.monitor.mail.outbox import MAX_EVENTS_WAITING, SPEAKERS, Outbox
 from rekindle.monitor.saving.measure import measure
 from rekindle.monitor.saving.saved import SaveResult
-from rekindle.protocol.keys import request_prefix
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    CheckpointRequest,
-    Heartbeat,
-    Manifest,
-    Place,
-    ReplyOutcome,
-    heartbeat_key,
-    manifest_key,
-    manifest_prefix,
-    parse_key,
-    reply_key,
-    verify_listing,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_key, manifest_prefix, parse_key, reply_key, request_prefix
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Heartbeat, ReplyOutcome
+from rekindle.protocol.manifests import Manifest, verify_listing
 from rekindle.protocol.signals import EventType
+from rekindle.protocol.wire import Place
 from tests.monitor.boxes import PATIENCE_S, QUICK, start_monitor
 
 IDENTITY = Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1)

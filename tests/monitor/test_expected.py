@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rekindle.monitor import Monitor
-from rekindle.protocol.mailbox import Heartbeat, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 CHANGE = 300  # the step from which the loss is up

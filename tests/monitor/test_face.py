@@ -16,7 +16,8 @@ import pytest
 import rekindle.monitor as rekindle
 from rekindle.monitor import Monitor, NotWatched
 from rekindle.monitor.starting import start_in
-from rekindle.protocol.mailbox import CheckpointReply, manifest_key, reply_key
+from rekindle.protocol.keys import manifest_key, reply_key
+from rekindle.protocol.mailbox import CheckpointReply
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 JOB = {"REKINDLE_JOB_ID": "job", "TRAINING_JOB_NAME": "run-1"}

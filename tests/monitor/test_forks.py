@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import CheckpointReply, Manifest, ReplyOutcome, RunPhase, manifest_prefix, reply_key
+from rekindle.protocol.keys import manifest_prefix, reply_key
+from rekindle.protocol.mailbox import CheckpointReply, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import Manifest
 from tests.monitor.boxes import ObservedBox
 from tests.monitor.processes import PRELUDE, Script
 

@@ -22,18 +22,10 @@ from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.mailbox_thread import Mail
 from rekindle.monitor.mail.requests import Requests
-from rekindle.protocol.mailbox import (
-    ITSELF,
-    LossState,
-    Place,
-    ReplyOutcome,
-    RunPhase,
-    SaveKind,
-    doorbell_key,
-    relative_path,
-    reply_key,
-    verify_listing,
-)
+from rekindle.protocol.keys import doorbell_key, reply_key
+from rekindle.protocol.mailbox import LossState, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import ITSELF, SaveKind, relative_path, verify_listing
+from rekindle.protocol.wire import Place
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared
 

@@ -9,42 +9,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.protocol.mailbox import (
-    ENV_RESUME_STEP,
-    ENV_SKIP,
-    ITSELF,
-    MAX_STEP,
-    AttemptOrder,
-    CheckpointReply,
-    CheckpointRequest,
-    Fence,
-    Hashes,
-    Heartbeat,
+from rekindle.protocol.keys import (
     KeyKind,
-    LossState,
-    MailboxError,
-    Manifest,
-    ManifestFile,
-    Place,
-    Plan,
-    ReplyOutcome,
-    ResumePlan,
-    RunPhase,
-    SaveKind,
-    SkipWindow,
-    check_id,
     fence_key,
     hashes_key,
     heartbeat_key,
     manifest_key,
-    merge_windows,
     parse_key,
     plan_key,
-    relative_path,
     reply_key,
     request_key,
-    verify_listing,
 )
+from rekindle.protocol.launch_orders import (
+    ENV_RESUME_STEP,
+    ENV_SKIP,
+    AttemptOrder,
+    Plan,
+    ResumePlan,
+    SkipWindow,
+    merge_windows,
+)
+from rekindle.protocol.mailbox import (
+    CheckpointReply,
+    CheckpointRequest,
+    Fence,
+    Heartbeat,
+    LossState,
+    ReplyOutcome,
+    RunPhase,
+)
+from rekindle.protocol.manifests import ITSELF, Hashes, Manifest, ManifestFile, SaveKind, relative_path, verify_listing
 from rekindle.protocol.reports import (
     MAX_REPORT_STACKS_CHARS,
     RankReport,
@@ -54,6 +48,7 @@ from rekindle.protocol.reports import (
     report_key,
     report_prefix,
 )
+from rekindle.protocol.wire import MAX_STEP, MailboxError, Place, check_id
 
 AT = datetime(2026, 11, 21, 9, 30, 15, 123456, tzinfo=UTC)
 IDS = st.from_regex(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,40}", fullmatch=True)

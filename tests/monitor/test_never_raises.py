@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rekindle.protocol.mailbox as rekindle_mailbox
+import rekindle.protocol.launch_orders as launch_orders
 from rekindle.monitor import Monitor, Ranks
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import VARIABLES
@@ -24,7 +24,7 @@ from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.starting import start_in
-from rekindle.protocol.mailbox import MAX_STEP
+from rekindle.protocol.wire import MAX_STEP
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.processes import Script
 from tests.sizes import examples
@@ -331,7 +331,7 @@ os.write(1, b'{"trained": true}' + bytes((10,)))
 GARBAGE = ("", " ", "x", "-1", "nan", "0", "é\x01", "s3://", "file:", "//", "a" * 5000)
 NAMES_OF_ENV = sorted(
     set(VARIABLES)
-    | {value for name, value in vars(rekindle_mailbox).items() if name.startswith("ENV_") and isinstance(value, str)}
+    | {value for name, value in vars(launch_orders).items() if name.startswith("ENV_") and isinstance(value, str)}
     | {"REKINDLE_MONITOR", "REKINDLE_CLUSTER", "NODE_NAME", "REKINDLE_METRICS"}
     | {"REKINDLE_CLUSTER_FILE", "SAGEMAKER_RESOURCE_CONFIG_PATH", "RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME"}
     | {"SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_CLUSTER_NAME"}

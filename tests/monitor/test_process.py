@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Heartbeat, Manifest, RunPhase, SaveKind, heartbeat_key, manifest_prefix
+from rekindle.protocol.keys import heartbeat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat, RunPhase
+from rekindle.protocol.manifests import Manifest, SaveKind
 
 pytestmark = [pytest.mark.process, pytest.mark.long]
 ROOT = Path(__file__).parents[2]

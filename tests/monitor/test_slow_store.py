@@ -26,8 +26,10 @@ from rekindle.monitor.mail.bounded import Budget, TooSlow
 from rekindle.monitor.mail.boxes import BoxAround, DirectoryBox, S3Box
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.mail.requests import Verdict as Judgement
-from rekindle.protocol.mailbox import CheckpointRequest, Place, ReplyOutcome, request_key
+from rekindle.protocol.keys import request_key
+from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind
+from rekindle.protocol.wire import Place
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 pytestmark = pytest.mark.long

@@ -18,7 +18,8 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.protocol.cluster.cluster_name import cluster_named
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.keys import fence_key, manifest_prefix, plan_key
+from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT,
     ENV_CHECKPOINT_DIR,
     ENV_JOB_ID,
@@ -27,17 +28,12 @@ from rekindle.protocol.mailbox import (
     ENV_RESUME_URI,
     ENV_SKIP,
     AttemptOrder,
-    Fence,
-    Manifest,
-    ManifestFile,
     Plan,
     ResumePlan,
-    SaveKind,
     SkipWindow,
-    fence_key,
-    manifest_prefix,
-    plan_key,
 )
+from rekindle.protocol.mailbox import Fence
+from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
 from rekindle.slurm_agent.base.settings import cluster_of as agents_cluster_of
 from tests.checkpoints.made import layout
 from tests.checkpoints.test_folders import laid_out

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import Manifest, SaveKind, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.manifests import Manifest, SaveKind
 
 pytestmark = [
     pytest.mark.long,

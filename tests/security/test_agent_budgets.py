@@ -14,7 +14,8 @@ import pytest
 from moto import mock_aws
 
 from rekindle.protocol.cluster.documents import AgentDoc
-from rekindle.protocol.mailbox import OUTSIDE, Heartbeat, LossState, Manifest, ManifestFile, RunPhase, SaveKind
+from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
+from rekindle.protocol.manifests import OUTSIDE, Manifest, ManifestFile, SaveKind
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import worker, workers
 from rekindle.slurm_agent.files.output_verdict import OutputVerdict

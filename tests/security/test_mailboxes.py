@@ -11,18 +11,10 @@ import pytest
 from chalicelib.domain.model.known import Known, Unknown
 from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.requests import Requests, Verdict
-from rekindle.protocol.mailbox import (
-    MAX_FILES,
-    MAX_MANIFEST_BYTES,
-    CheckpointRequest,
-    Fence,
-    MailboxError,
-    Manifest,
-    Place,
-    heartbeat_key,
-    manifest_key,
-    reply_key,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_key, reply_key
+from rekindle.protocol.mailbox import CheckpointRequest, Fence
+from rekindle.protocol.manifests import MAX_FILES, MAX_MANIFEST_BYTES, Manifest
+from rekindle.protocol.wire import MailboxError, Place
 from tests.adapters.conftest import aws  # noqa: F401  the fixture
 from tests.adapters.samples import attempt, job
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, VIEW, s3_side

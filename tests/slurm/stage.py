@@ -36,7 +36,8 @@ from rekindle.cli.main import main as rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult
-from rekindle.protocol.mailbox import Fence, fence_key
+from rekindle.protocol.keys import fence_key
+from rekindle.protocol.mailbox import Fence
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("train.py")

@@ -16,7 +16,9 @@ import pytest
 from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.names import first_attempt
-from rekindle.protocol.mailbox import Heartbeat, Manifest, SaveKind, heartbeat_key, manifest_prefix
+from rekindle.protocol.keys import heartbeat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat
+from rekindle.protocol.manifests import Manifest, SaveKind
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from tests.sealed import check_files
 

@@ -18,7 +18,7 @@ from localcloud.slurm.conf import Timers
 from localcloud.slurm.lab import SlurmLab
 from rekindle import monitor
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Sibling, Standing, Verb
-from rekindle.protocol.mailbox import heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
 from tests.slurm.head import Head, bucket, saved, spec_of, until
 
 pytestmark = pytest.mark.versions

@@ -16,19 +16,10 @@ from typing import Any
 
 import pytest
 
-from rekindle.protocol.mailbox import (
-    AttemptOrder,
-    CheckpointReply,
-    CheckpointRequest,
-    Heartbeat,
-    Manifest,
-    ResumePlan,
-    SaveKind,
-    heartbeat_key,
-    manifest_prefix,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_prefix, reply_key, request_key
+from rekindle.protocol.launch_orders import AttemptOrder, ResumePlan
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Heartbeat
+from rekindle.protocol.manifests import Manifest, SaveKind
 from tests.train.launcher import SETTINGS, Forked, Nurseries
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rekindle.protocol.mailbox import CheckpointReply, Hashes, Manifest, hashes_key, manifest_prefix, reply_key
+from rekindle.protocol.keys import hashes_key, manifest_prefix, reply_key
+from rekindle.protocol.mailbox import CheckpointReply
+from rekindle.protocol.manifests import Hashes, Manifest
 from tests.train.launcher import Run
 from tests.train.scripts.loop import plain_weight
 from tests.train.story import End, Story

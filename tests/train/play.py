@@ -15,18 +15,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rekindle.protocol.mailbox import (
-    ENV_MAILBOX,
-    AttemptOrder,
-    CheckpointRequest,
-    Fence,
-    Manifest,
-    ResumePlan,
-    SaveKind,
-    fence_key,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.keys import fence_key, reply_key, request_key
+from rekindle.protocol.launch_orders import ENV_MAILBOX, AttemptOrder, ResumePlan
+from rekindle.protocol.mailbox import CheckpointRequest, Fence
+from rekindle.protocol.manifests import Manifest, SaveKind
 from tests.train.faults import Proxy, slow_s3
 from tests.train.harm import ENV_HARM
 from tests.train.judge import Mails, judge, plain_digests

@@ -18,7 +18,8 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.fsdp import fully_shard
 
 from rekindle.integrations import torch as rekindle
-from rekindle.protocol.mailbox import Manifest, SaveKind, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.manifests import Manifest, SaveKind
 from tests.sealed import check_files
 from tests.train.test_loss_ranks import play
 

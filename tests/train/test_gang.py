@@ -18,7 +18,8 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from rekindle.integrations.torch_ranks import TorchStore  # noqa: E402
-from rekindle.protocol.mailbox import Manifest, manifest_prefix  # noqa: E402
+from rekindle.protocol.keys import manifest_prefix  # noqa: E402
+from rekindle.protocol.manifests import Manifest  # noqa: E402
 from tests.monitor.boxes import PATIENCE_S  # noqa: E402
 from tests.monitor.exchanges import check_contract  # noqa: E402
 

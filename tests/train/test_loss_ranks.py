@@ -23,7 +23,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rekindle.integrations import torch as rekindle
 from rekindle.monitor import Monitor
-from rekindle.protocol.mailbox import LossState, Manifest, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.mailbox import LossState
+from rekindle.protocol.manifests import Manifest
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from tests.monitor.boxes import PATIENCE_S, ObservedBox
 

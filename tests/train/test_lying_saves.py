@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 from tests.monitor.saving.lying_saves import Layout, Part, played, wrongly_stopped
 
 SHAPE = (16, 64)

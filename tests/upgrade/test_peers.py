@@ -21,7 +21,8 @@ from rekindle.protocol.cluster.followed import FollowedDoc
 from rekindle.protocol.cluster.lease import LeaseDoc, StandbyDoc
 from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
 from rekindle.protocol.launch_orders import AttemptOrder, Plan
-from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Hashes, Heartbeat, Manifest
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Heartbeat
+from rekindle.protocol.manifests import Hashes, Manifest
 from rekindle.protocol.reports import RankReport
 from rekindle.protocol.summaries import HostSummary
 from rekindle.protocol.wire import MailboxError

@@ -23,18 +23,9 @@ from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
-from rekindle.protocol.mailbox import (
-    ITSELF,
-    MAX_MANIFEST_BYTES,
-    OUTSIDE,
-    KeyKind,
-    MailboxError,
-    Manifest,
-    Place,
-    manifest_prefix,
-    parse_key,
-    relative_path,
-)
+from rekindle.protocol.keys import KeyKind, manifest_prefix, parse_key
+from rekindle.protocol.manifests import ITSELF, MAX_MANIFEST_BYTES, OUTSIDE, Manifest, relative_path
+from rekindle.protocol.wire import MailboxError, Place
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.discovered import S3Discovery

@@ -27,7 +27,8 @@ from rekindle.checkpoints.names import PASSED_OVER, is_numbered, is_one_file, is
 from rekindle.checkpoints.shapes import parts_beside
 from rekindle.checkpoints.twins import with_twins
 from rekindle.checkpoints.verdict import Evidence, texts, verdict
-from rekindle.protocol.mailbox import Place, relative_path
+from rekindle.protocol.manifests import relative_path
+from rekindle.protocol.wire import Place
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.objects import Listed, S3Objects

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from rekindle.protocol.lives import ListedClaim, LivesOfAttempts, life_in, life_prefix
-from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, Place
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.objects import S3Objects

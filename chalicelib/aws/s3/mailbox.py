@@ -25,27 +25,21 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, ReplyView
 from rekindle.checkpoints.marks import QuarantineMark
-from rekindle.protocol.keys import KeyKind, heartbeat_prefix, parse_key
-from rekindle.protocol.mailbox import (
-    MAX_DEADLINE_S,
-    MAX_MESSAGE_BYTES,
-    MAX_TEXT_CHARS,
-    AttemptOrder,
-    CheckpointReply,
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
-    MailboxError,
-    Place,
-    Plan,
+from rekindle.protocol.keys import (
+    KeyKind,
     doorbell_key,
     fence_key,
     heartbeat_key,
+    heartbeat_prefix,
+    parse_key,
     plan_key,
     reply_key,
     request_key,
 )
+from rekindle.protocol.launch_orders import AttemptOrder, Plan
+from rekindle.protocol.mailbox import MAX_DEADLINE_S, CheckpointReply, CheckpointRequest, Fence, Heartbeat
 from rekindle.protocol.reports import RankReport, ReportKind
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, Place
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import VersionConflict
-from rekindle.protocol.mailbox import MailboxError, Place
+from rekindle.protocol.wire import MailboxError, Place
 
 MAX_LISTED: Final = 300_000  # keys; a checkpoint has at most 40,000 files, a run saves less often than this
 

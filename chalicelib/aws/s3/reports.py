@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 from chalicelib.aws.s3.objects import MAX_LISTED, Listed, Page, S3Objects
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from rekindle.protocol.mailbox import MailboxError, Place
 from rekindle.protocol.reports import (
     MAX_REPORT_BYTES,
     RankReport,
@@ -28,6 +27,7 @@ from rekindle.protocol.reports import (
     report_prefix,
 )
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, parse_summary_name, summary_prefix
+from rekindle.protocol.wire import MailboxError, Place
 
 _LOG = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from chalicelib.aws.errors import call
 from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from rekindle.protocol.mailbox import KeyKind, MailboxError, Place, manifest_prefix, parse_key
+from rekindle.protocol.keys import KeyKind, manifest_prefix, parse_key
+from rekindle.protocol.wire import MailboxError, Place
 
 KEPT: Final = 20
 _MAX_PAGES: Final = 3  # of 1,000 keys: a run with more manifests than that saves often enough to be seen elsewhere

@@ -15,7 +15,7 @@ from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Chec
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.resume.resume_point import choose_resume_point
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 
 # An attempt that ended so ended because of the fault; one that was stopped or has completed tells nothing of a fault.
 _DIED: Final = (AttemptStatus.FAILED, AttemptStatus.EXPIRED)

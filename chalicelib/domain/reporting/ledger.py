@@ -18,7 +18,7 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.counterfactual import Baseline, Counterfactual, Spared, otherwise
 from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.signals import FaultClass
 
 HOUR_S: Final = 3600.0

@@ -23,7 +23,8 @@ from chalicelib.ports.platforms import HeadNodes, Mailbox
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefix
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
-from rekindle.protocol.mailbox import AttemptOrder, ReplyOutcome
+from rekindle.protocol.launch_orders import AttemptOrder
+from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.reports import RankReport, ReportKind
 
 _SIGNALS: Final = frozenset(Signal)

@@ -30,18 +30,17 @@ from chalicelib.services.perform.cluster_orders import ANSWER_LATE, DONE, MAX_TR
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, is_slurm, parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Standing, Verb
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.launch_orders import (
     ENV_INCIDENT,
     ENV_RESUME_MANIFEST,
     ENV_RESUME_STEP,
     ENV_RESUME_URI,
     AttemptOrder,
-    MailboxError,
     ResumePlan,
     SkipWindow,
 )
 from rekindle.protocol.run_places import RunPlaces
-from rekindle.protocol.wire import is_id
+from rekindle.protocol.wire import MailboxError, is_id
 
 # How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
 # could meet a run that a person has started meanwhile; it is decided, and ordered, anew.

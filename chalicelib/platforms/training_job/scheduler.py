@@ -42,16 +42,16 @@ from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.platforms.training_job.status import at_utc, status_of, view_of
 from chalicelib.platforms.training_job.tags import TAG_ATTEMPT, TAG_INCIDENT, TAG_JOB, TAG_POLICY, watch_of
 from chalicelib.ports.platforms import DiscoveredJob
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.launch_orders import (
     ENV_BUS,
     ENV_CHECKPOINT_URI,
     ENV_JOB_ID,
     ENV_MAILBOX,
     AttemptOrder,
-    MailboxError,
     ResumePlan,
     SkipWindow,
 )
+from rekindle.protocol.wire import MailboxError
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,8 @@ from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
 from rekindle.client.errors import NotFound
 from rekindle.client.table import clean
 from rekindle.monitor.base.aws import Clients, StoredObject
-from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
+from rekindle.protocol.manifests import ITSELF, Manifest, relative_path
+from rekindle.protocol.wire import Place
 
 MAX_KEYS: Final = 300_000
 LARGE_BYTES: Final = 1_000_000_000  # all together: logs and samples are smaller, training states larger

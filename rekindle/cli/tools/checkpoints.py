@@ -30,7 +30,9 @@ from rekindle.compat import UTC
 from rekindle.monitor.base.aws import AwsUnavailable, Clients
 from rekindle.monitor.mail.boxes import Box, open_box
 from rekindle.protocol.hashing import verify_hashes
-from rekindle.protocol.mailbox import Hashes, MailboxError, Manifest, Place, hashes_key, manifest_prefix
+from rekindle.protocol.keys import hashes_key, manifest_prefix
+from rekindle.protocol.manifests import Hashes, Manifest
+from rekindle.protocol.wire import MailboxError, Place
 
 _COLUMNS: Final = (
     Column("step", right=True),

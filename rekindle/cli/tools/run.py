@@ -27,15 +27,8 @@ from rekindle.protocol.cluster.names import (
     check_cluster,
     first_attempt,
 )
-from rekindle.protocol.mailbox import (
-    ENV_ATTEMPT_NAME,
-    ENV_BUS,
-    ENV_CHECKPOINT_DIR,
-    ENV_MAILBOX,
-    ENV_NAMES,
-    MailboxError,
-    Place,
-)
+from rekindle.protocol.launch_orders import ENV_ATTEMPT_NAME, ENV_BUS, ENV_CHECKPOINT_DIR, ENV_MAILBOX, ENV_NAMES
+from rekindle.protocol.wire import MailboxError, Place
 from rekindle.slurm_agent.reading import comment as comments
 
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -13,7 +13,8 @@ from rekindle.doctor.aws.cluster_state import read_document
 from rekindle.doctor.aws.gather import read_plan
 from rekindle.doctor.base.facts import Found, Missing, NotInspected, PlanFacts
 from rekindle.doctor.stack.runs import RunFacts, hard_failures
-from rekindle.protocol.mailbox import Heartbeat, heartbeat_key, manifest_prefix
+from rekindle.protocol.keys import heartbeat_key, manifest_prefix
+from rekindle.protocol.mailbox import Heartbeat
 from rekindle.protocol.wire import MailboxError
 
 NEWEST: Final = 50  # checkpoints whose times are kept

@@ -15,14 +15,14 @@ from types import MappingProxyType
 from rekindle.detectors.hang import FACTOR, HangLimit
 from rekindle.protocol.cluster.cluster_name import ENV_CLUSTER_FILE
 from rekindle.protocol.cluster.names import ENV_CLUSTER
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
     ENV_CHECKPOINT_DIR,
     ENV_CHECKPOINT_URI,
     ENV_NAMES,
-    RunPhase,
 )
+from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted

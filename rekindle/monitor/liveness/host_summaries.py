@@ -14,9 +14,9 @@ from typing import Final
 
 from rekindle.monitor.base.run import Clock, Identity
 from rekindle.monitor.mail.boxes import Box
-from rekindle.protocol.mailbox import MailboxError
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_AGE_S, HostSummary, ranks_beside, summary_key
+from rekindle.protocol.wire import MailboxError
 
 SETTLE_S: Final = 2.0  # ranks of one host report within their learned limits' differences
 TURN_S: Final = 0.5  # between two ranks of a host

@@ -20,9 +20,9 @@ from rekindle.monitor.base.state import median
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box, mailbox_failed
 from rekindle.protocol.flights import Flight, RasSuspect
-from rekindle.protocol.mailbox import MailboxError
 from rekindle.protocol.reports import MAX_METRIC_CHARS, RankReport, ReportKind, report_prefix
 from rekindle.protocol.summaries import ranks_beside
+from rekindle.protocol.wire import MailboxError
 
 if TYPE_CHECKING:  # in large runs only
     from rekindle.monitor.liveness.host_summaries import HostSummaries

@@ -15,8 +15,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 from rekindle.compat import UTC
 from rekindle.monitor.base.aws import MAX_LISTED, Clients
 from rekindle.monitor.base.trouble import Trouble, logger
-from rekindle.protocol.mailbox import MAX_MANIFEST_BYTES, MailboxError, Place
+from rekindle.protocol.manifests import MAX_MANIFEST_BYTES
 from rekindle.protocol.store_clock import age_s
+from rekindle.protocol.wire import MailboxError, Place
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.boxes import Box
 from rekindle.protocol.lives import named
-from rekindle.protocol.mailbox import FOLDER, check_id
+from rekindle.protocol.wire import FOLDER, check_id
 
 
 class Exchange(Protocol):

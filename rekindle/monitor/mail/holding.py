@@ -26,8 +26,10 @@ from rekindle.monitor.base.run import Holding, SystemClock
 from rekindle.monitor.base.settings import host_from_env, whole_from_env
 from rekindle.monitor.base.trouble import NotWatched, logger
 from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.keys import heartbeat_key
 from rekindle.protocol.lives import Claim, ListedClaim, LivesOfAttempts, Standing, life_in, life_key, life_prefix
-from rekindle.protocol.mailbox import Heartbeat, MailboxError, heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat
+from rekindle.protocol.wire import MailboxError
 
 OBJECTION_S: Final = 5.0  # for an objection, beside two of the holder's looks at its mailbox
 MAX_TRIES: Final = 5  # of a claim whose number another process takes first

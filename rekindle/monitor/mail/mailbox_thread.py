@@ -10,16 +10,8 @@ from rekindle.monitor.base.stacks import capture_stacks
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box, document, mailbox_failed
 from rekindle.monitor.mail.requests import Requests, Verdict
-from rekindle.protocol.mailbox import (
-    MAX_STACKS_CHARS,
-    MAX_TEXT_CHARS,
-    CheckpointReply,
-    CheckpointRequest,
-    Fence,
-    Heartbeat,
+from rekindle.protocol.keys import (
     KeyKind,
-    MailboxError,
-    ReplyOutcome,
     doorbell_key,
     fence_key,
     heartbeat_key,
@@ -28,6 +20,8 @@ from rekindle.protocol.mailbox import (
     request_key,
     request_prefix,
 )
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Heartbeat, ReplyOutcome
+from rekindle.protocol.wire import MAX_STACKS_CHARS, MAX_TEXT_CHARS, MailboxError
 
 MAX_BACKOFF_S = 60.0
 MAX_REPLIES_WAITING = 100

@@ -25,7 +25,8 @@ from rekindle.protocol.cluster.names import (
     attempt_from_env,
     is_submission_of_ours,
 )
-from rekindle.protocol.mailbox import (
+from rekindle.protocol.keys import plan_key
+from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
     ENV_INCIDENT,
@@ -34,11 +35,10 @@ from rekindle.protocol.mailbox import (
     ENV_RESUME_STEP,
     ENV_RESUME_URI,
     ENV_SKIP,
-    MailboxError,
     Plan,
     ResumePlan,
-    plan_key,
 )
+from rekindle.protocol.wire import MailboxError
 
 MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer

@@ -21,7 +21,8 @@ from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.worker import Worker
 from rekindle.monitor.mail.boxes import Box, document, mailbox_failed
 from rekindle.protocol.hashing import Interrupted, hash_file, verify_hashes
-from rekindle.protocol.mailbox import ITSELF, Hashes, Key, Manifest, hashes_key, manifest_key
+from rekindle.protocol.keys import Key, hashes_key, manifest_key
+from rekindle.protocol.manifests import ITSELF, Hashes, Manifest
 
 READ_BYTES_S: Final = 100e6  # 40 GB in seven minutes; a tenth of what one NVMe disk reads
 MAX_WAITING: Final = 2  # checkpoints: where hashing is slower than saving, the older ones stay without

@@ -25,7 +25,8 @@ from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.rank_files import Told, names_below
 from rekindle.monitor.saving.saved import SaveResult
-from rekindle.protocol.mailbox import ITSELF, MAX_FILES, ManifestFile, Place, check_path, relative_path
+from rekindle.protocol.manifests import ITSELF, MAX_FILES, ManifestFile, check_path, relative_path
+from rekindle.protocol.wire import Place
 
 SETTLE_S: Final = 0.1  # between two looks at the files: one that is still being written has changed
 _TENSORS: Final = tuple(end for end in STATE_ENDS if end != ".json")

@@ -7,7 +7,8 @@ from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.verdict import Evidence, Problem
 from rekindle.monitor.base.aws import Clients
-from rekindle.protocol.mailbox import ITSELF, Manifest, Place, relative_path
+from rekindle.protocol.manifests import ITSELF, Manifest, relative_path
+from rekindle.protocol.wire import Place
 
 
 def problems_of(

@@ -12,7 +12,7 @@ from rekindle.checkpoints.families import pattern_of
 from rekindle.checkpoints.folders import files_beside
 from rekindle.checkpoints.shapes import Siblings, not_by_each, ranks_missing, shape_of
 from rekindle.monitor.base.trouble import logger
-from rekindle.protocol.mailbox import ITSELF
+from rekindle.protocol.manifests import ITSELF
 
 KEPT: Final = 16
 

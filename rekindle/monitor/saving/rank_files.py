@@ -23,7 +23,7 @@ from rekindle.checkpoints.verdict import FINE_S
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.mail.exchange import Exchange
 from rekindle.monitor.saving.file_clock import file_time_of
-from rekindle.protocol.mailbox import ITSELF, check_path
+from rekindle.protocol.manifests import ITSELF, check_path
 
 MAX_TOLD: Final = 1000  # files by one rank: of more, those that it wrote last
 TELL_S: Final = 30.0  # how long a rank's file system is waited for

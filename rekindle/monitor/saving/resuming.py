@@ -31,16 +31,11 @@ from rekindle.monitor.mail.holding import lives_in
 from rekindle.monitor.mail.slurm import Unplanned
 from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.saved import Upload, local_path
-from rekindle.protocol.mailbox import (
-    Fence,
-    Manifest,
-    Place,
-    ResumePlan,
-    fence_key,
-    manifest_key,
-    manifest_prefix,
-    parse_key,
-)
+from rekindle.protocol.keys import fence_key, manifest_key, manifest_prefix, parse_key
+from rekindle.protocol.launch_orders import ResumePlan
+from rekindle.protocol.mailbox import Fence
+from rekindle.protocol.manifests import Manifest
+from rekindle.protocol.wire import Place
 
 LOOK_S = 4.0  # a start is not held up by slow storage
 LOOK_AGAIN_S = 60.0  # unless it is known that there is something newer than the plan

@@ -12,7 +12,9 @@ from threading import Thread
 from typing import Any, Protocol
 
 from rekindle.monitor.saving.rank_files import Told
-from rekindle.protocol.mailbox import ITSELF, CheckpointRequest, Place, SaveKind, relative_path
+from rekindle.protocol.mailbox import CheckpointRequest
+from rekindle.protocol.manifests import ITSELF, SaveKind, relative_path
+from rekindle.protocol.wire import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,14 +32,9 @@ from rekindle.monitor.saving.measure import (
 from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
-from rekindle.protocol.mailbox import (
-    MailboxError,
-    Manifest,
-    ManifestFile,
-    ReplyOutcome,
-    SaveKind,
-)
-from rekindle.protocol.manifests import POISONED
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.protocol.manifests import POISONED, Manifest, ManifestFile, SaveKind
+from rekindle.protocol.wire import MailboxError
 
 MAX_PENDING_PERIODIC = 8  # beyond it, saves are faster than sealing: the oldest periodic checkpoints get no manifest
 RETRY_S = 2.0  # after a failure of AWS or of the file system

@@ -12,7 +12,7 @@ from typing import Final
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
 from rekindle.protocol.cluster.names import ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, OF_ONE_ATTEMPT, parse_attempt
 from rekindle.protocol.cluster.orders import Order
-from rekindle.protocol.mailbox import ENV_JOB_ID
+from rekindle.protocol.launch_orders import ENV_JOB_ID
 from rekindle.protocol.wire import MailboxError
 from rekindle.sbatch.options import of_script
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmRefused, SlurmUnavailable

@@ -14,18 +14,9 @@ from rekindle.checkpoints.marks import FORENSIC, is_forensic
 from rekindle.checkpoints.verdict import sealed_since, texts
 from rekindle.compat import UTC
 from rekindle.protocol.cluster.documents import FoundCheckpoint, FoundDoc
-from rekindle.protocol.mailbox import (
-    FOLDER,
-    MAX_MANIFEST_BYTES,
-    OUTSIDE,
-    KeyKind,
-    MailboxError,
-    Manifest,
-    Place,
-    is_below,
-    parse_key,
-)
-from rekindle.protocol.wire import is_text
+from rekindle.protocol.keys import KeyKind, parse_key
+from rekindle.protocol.manifests import MAX_MANIFEST_BYTES, OUTSIDE, Manifest, is_below
+from rekindle.protocol.wire import FOLDER, MailboxError, Place, is_text
 from rekindle.slurm_agent.files import userfs
 
 MAX_FOUND: Final = 100  # with their problems far below a message's 256 KiB

@@ -7,20 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from rekindle.checkpoints.marks import quarantine_prefix
-from rekindle.protocol.mailbox import (
-    FOLDER,
-    MAX_MANIFEST_BYTES,
-    MAX_MESSAGE_BYTES,
-    CheckpointReply,
-    Hashes,
-    Heartbeat,
-    KeyKind,
-    MailboxError,
-    Manifest,
-    parse_key,
-)
+from rekindle.protocol.keys import KeyKind, parse_key
+from rekindle.protocol.mailbox import CheckpointReply, Heartbeat
+from rekindle.protocol.manifests import MAX_MANIFEST_BYTES, Hashes, Manifest
 from rekindle.protocol.reports import MAX_REPORT_BYTES, RankReport, ReportKey, ReportKind, parse_report_key
 from rekindle.protocol.summaries import SUMMARISED, HostSummary, SummaryName, parse_summary_name, ranks_in_summary
+from rekindle.protocol.wire import FOLDER, MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.files import userfs
 
 MAX_FILES: Final = 20_000  # of one mailbox in one pass

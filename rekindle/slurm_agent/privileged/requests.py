@@ -18,8 +18,8 @@ from rekindle.protocol import codec
 from rekindle.protocol.bounds import Items, Number, Sha256, Text, Whole
 from rekindle.protocol.cluster.orders import Barred, NodeName, Order, SlurmJobId
 from rekindle.protocol.codec import Document
-from rekindle.protocol.mailbox import FOLDER, MAX_MESSAGE_BYTES, KeyKind, doorbell_key, parse_key
-from rekindle.protocol.wire import MailboxError
+from rekindle.protocol.keys import KeyKind, doorbell_key, parse_key
+from rekindle.protocol.wire import FOLDER, MAX_MESSAGE_BYTES, MailboxError
 from rekindle.slurm_agent.base import ports
 from rekindle.slurm_agent.copies.reads import MAX_JSON_BYTES
 from rekindle.slurm_agent.files.messages import MAX_FILES, is_for_the_run

@@ -17,7 +17,7 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import OVER, SlurmState
 from rekindle.protocol.cluster.orders import RunTie, Standing
-from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_JOB_ID, ENV_MAILBOX
+from rekindle.protocol.launch_orders import ENV_CHECKPOINT_DIR, ENV_JOB_ID, ENV_MAILBOX
 from rekindle.protocol.run_places import one_spelling
 from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import dependencies

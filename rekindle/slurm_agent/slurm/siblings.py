@@ -9,8 +9,9 @@ from typing import Final
 from rekindle.protocol.cluster.documents import OVER, AttemptDoc
 from rekindle.protocol.cluster.names import first_attempt, parse_attempt
 from rekindle.protocol.cluster.orders import RunTie, Sibling
-from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Place, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
 from rekindle.protocol.run_places import RunPlaces
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, Place
 from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import OF_A_RUN, StateFiles
 from rekindle.slurm_agent.copies.reads import CopyReads

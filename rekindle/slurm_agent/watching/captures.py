@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.protocol.cluster.orders import Signal
-from rekindle.protocol.mailbox import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
+from rekindle.protocol.launch_orders import ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_MAILBOX
 from rekindle.slurm_agent.copies.spec import MAY_COME
 from rekindle.slurm_agent.privileged.submissions import Capture
 from rekindle.slurm_agent.reading import comment

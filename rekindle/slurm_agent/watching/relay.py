@@ -23,17 +23,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from rekindle.protocol.cluster.documents import FoundDoc
 from rekindle.protocol.cluster.names import found_key, relay_prefix
-from rekindle.protocol.mailbox import (
-    FOLDER,
-    MAX_MESSAGE_BYTES,
-    CheckpointRequest,
-    KeyKind,
-    MailboxError,
-    Place,
-    doorbell_key,
-    parse_key,
-)
+from rekindle.protocol.keys import KeyKind, doorbell_key, parse_key
+from rekindle.protocol.mailbox import CheckpointRequest
 from rekindle.protocol.store_clock import age_s
+from rekindle.protocol.wire import FOLDER, MAX_MESSAGE_BYTES, MailboxError, Place
 from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, NotHolder, Reading, SlurmUnavailable
 from rekindle.slurm_agent.files.messages import MAX_FILES, is_for_the_run
 from rekindle.slurm_agent.files.time_spent import TimeSpent

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from rekindle.protocol.mailbox import MAX_MESSAGE_BYTES, Heartbeat, MailboxError, Place, RunPhase, heartbeat_key
+from rekindle.protocol.keys import heartbeat_key
+from rekindle.protocol.mailbox import Heartbeat, RunPhase
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob

@@ -23,7 +23,9 @@ from rekindle.checkpoints.folders import sealed_at
 from rekindle.checkpoints.verdict import sealed_since
 from rekindle.monitor import Monitor
 from rekindle.monitor.saving import measure, seal
-from rekindle.protocol.mailbox import Manifest, ReplyOutcome, SaveKind, manifest_key, reply_key
+from rekindle.protocol.keys import manifest_key, reply_key
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.protocol.manifests import Manifest, SaveKind
 from rekindle.protocol.signals import EventType
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared

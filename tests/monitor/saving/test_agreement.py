@@ -24,15 +24,9 @@ from rekindle.monitor.base.run import Identity
 from rekindle.monitor.mail.boxes import DirectoryBox, open_box
 from rekindle.monitor.mail.exchange import MAX_RANKS_ON_S3, BoxExchange, exchange_of
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    CheckpointRequest,
-    Manifest,
-    ReplyOutcome,
-    manifest_prefix,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.keys import manifest_prefix, reply_key, request_key
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome
+from rekindle.protocol.manifests import Manifest
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 from tests.monitor.exchanges import MemoryExchange, Shared, check_contract
 from tests.monitor.stories import Fault, Story

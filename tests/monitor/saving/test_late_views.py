@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import CheckpointReply, ReplyOutcome, manifest_prefix, reply_key
+from rekindle.protocol.keys import manifest_prefix, reply_key
+from rekindle.protocol.mailbox import CheckpointReply, ReplyOutcome
 from tests.monitor.boxes import PATIENCE_S, ObservedBox
 from tests.monitor.late_mount import can_mount
 

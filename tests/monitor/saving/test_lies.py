@@ -17,7 +17,8 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.saving.measure import Claim, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveResult
-from rekindle.protocol.mailbox import ReplyOutcome, manifest_key
+from rekindle.protocol.keys import manifest_key
+from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.signals import EventType
 from tests.checkpoints.made import torch_archive
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor

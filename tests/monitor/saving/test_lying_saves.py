@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rekindle.monitor.saving import measure
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 from tests.monitor.saving.lying_saves import Layout, Part, played, wrongly_stopped
 
 NUMBERS = 1024

@@ -22,17 +22,9 @@ from rekindle.monitor.saving.hasher import Hasher
 from rekindle.monitor.saving.measure import Preempted, SaveUnsettled, measure
 from rekindle.monitor.saving.saved import SaveResult
 from rekindle.protocol.hashing import verify_hashes
-from rekindle.protocol.mailbox import (
-    Hashes,
-    Manifest,
-    ReplyOutcome,
-    SaveKind,
-    hashes_key,
-    heartbeat_key,
-    manifest_key,
-    verify_listing,
-)
-from rekindle.protocol.manifests import POISONED
+from rekindle.protocol.keys import hashes_key, heartbeat_key, manifest_key
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.protocol.manifests import POISONED, Hashes, Manifest, SaveKind, verify_listing
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 IDENTITY = Identity(job_id="job", attempt="run-1", attempt_number=1, rank=0, world_size=1)

@@ -9,7 +9,7 @@ from typing import Any
 from rekindle.monitor import Monitor
 from rekindle.monitor.mail.slurm import LaunchInstructions
 from rekindle.monitor.sharing import Share, shared
-from rekindle.protocol.mailbox import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
+from rekindle.protocol.launch_orders import ENV_INCIDENT, ENV_RESUME_STEP, ENV_RESUME_URI, ResumePlan
 from tests.monitor.boxes import PATIENCE_S, QUICK, ObservedBox, start_monitor
 
 

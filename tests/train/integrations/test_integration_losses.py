@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from rekindle.protocol.mailbox import Manifest, manifest_prefix
+from rekindle.protocol.keys import manifest_prefix
+from rekindle.protocol.manifests import Manifest
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0
@@ -146,7 +147,8 @@ def test_a_loss_that_is_not_finite_is_reported_although_the_trainer_does_not_log
     from transformers import Trainer, TrainingArguments
 
     from rekindle.integrations.hf import RekindleCallback
-    from rekindle.protocol.mailbox import Heartbeat, LossState, heartbeat_key
+    from rekindle.protocol.keys import heartbeat_key
+    from rekindle.protocol.mailbox import Heartbeat, LossState
 
     class Poisoned(Tuples):
         def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

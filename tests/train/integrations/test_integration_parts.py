@@ -17,18 +17,9 @@ from torch.utils.data import DataLoader, Dataset
 from rekindle.integrations import folder_save
 from rekindle.integrations.folder_save import put_in_place, write_folder
 from rekindle.integrations.rank_coordinator import RankCoordinator
-from rekindle.protocol.mailbox import (
-    CheckpointReply,
-    CheckpointRequest,
-    Heartbeat,
-    Manifest,
-    ReplyOutcome,
-    RunPhase,
-    heartbeat_key,
-    manifest_prefix,
-    reply_key,
-    request_key,
-)
+from rekindle.protocol.keys import heartbeat_key, manifest_prefix, reply_key, request_key
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Heartbeat, ReplyOutcome, RunPhase
+from rekindle.protocol.manifests import Manifest
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 PATIENCE_S = 120.0

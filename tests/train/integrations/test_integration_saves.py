@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.protocol.mailbox import ReplyOutcome, SaveKind
+from rekindle.protocol.mailbox import ReplyOutcome
+from rekindle.protocol.manifests import SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
 from tests.train.launcher import Nurseries

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Attempt, Launcher, plan
 from tests.train.launcher import Nurseries

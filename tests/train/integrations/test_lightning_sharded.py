@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rekindle.protocol.mailbox import SaveKind
+from rekindle.protocol.manifests import SaveKind
 from tests.sealed import check_files
 from tests.train.integrations.test_integration_parts import env_of, manifests
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from rekindle.integrations import versions
-from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome, SaveKind, reply_key, request_key
+from rekindle.protocol.keys import reply_key, request_key
+from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome
+from rekindle.protocol.manifests import SaveKind
 from tests.sealed import check_files
 from tests.train.integration_stage import Launcher, plan
 from tests.train.integrations.test_integration_parts import env_of, manifests, trainer_of
