@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from chalicelib.domain.model.action import ActionResult, Done, action_name
 from chalicelib.domain.model.errors import Skip
 from chalicelib.domain.model.incident import Incident
@@ -12,15 +10,9 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import HeadNodes
+from chalicelib.services.intake.intake import Intake
 from chalicelib.services.intake.node_map import NodeMap
-from chalicelib.services.reporting.outcome import Outcome
 from rekindle.protocol.signals import FaultClass
-
-
-class SignalSink(Protocol):
-    """Where an Incident reports what is another Incident's business (services.intake)."""
-
-    def receive(self, signal: Signal) -> Outcome: ...
 
 
 def move_runs(
@@ -29,7 +21,7 @@ def move_runs(
     *,
     registry: JobRegistry,
     head_nodes: HeadNodes | None,
-    intake: SignalSink | None,
+    intake: Intake | None,
     clock: Clock,
 ) -> ActionResult:
     """Give each protected run on the node the order to save and go on elsewhere. The same order twice is one order.

@@ -45,10 +45,11 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice, NoticeKind
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
+from chalicelib.services.intake.intake import Intake
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.perform.cluster_orders import HeadOrders
-from chalicelib.services.perform.moves import SignalSink, move_runs
+from chalicelib.services.perform.moves import move_runs
 from chalicelib.services.perform.starts import AttemptStarter
 from rekindle.protocol.signals import FaultClass
 
@@ -66,7 +67,7 @@ class ActionExecutor:
     announcer: Announcer
     clock: Clock
     head_nodes: HeadNodes | None = None
-    intake: SignalSink | None = None
+    intake: Intake | None = None
     nodes: Nodes | None = None
     changes: Announcer | None = None  # who keeps up to date what was shown of an Incident
     region: str = ""
