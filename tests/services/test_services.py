@@ -494,13 +494,6 @@ def test_a_pinned_policy_in_a_form_of_another_version_gives_way_to_the_policy_of
     assert w.look.policy_for(w.last.incident_id).budgets.max_attempts == 1
 
 
-def test_what_people_were_told_stands_in_the_timeline(w: World) -> None:
-    w.hang(JOB)
-    w.deliver_all()
-    w.look.answered(w.last.incident_id, Phase.RECOVERED, (), token="t")
-    assert w.store.timeline(w.last.incident_id)[-1].rule == "notified"
-
-
 # --- perform ---
 
 

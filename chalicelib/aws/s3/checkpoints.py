@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from chalicelib.aws.s3.found import FoundCheckpoints
 from chalicelib.aws.s3.lives import lives_in
+from chalicelib.aws.s3.objects import insist
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
@@ -29,7 +30,7 @@ from rekindle.protocol.wire import MailboxError, Place
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.discovered import S3Discovery
-    from chalicelib.aws.s3.objects import Listed, S3Objects, insist
+    from chalicelib.aws.s3.objects import Listed, S3Objects
     from chalicelib.domain.model.job import Attempt, Job
     from rekindle.protocol.lives import LivesOfAttempts
 
