@@ -159,7 +159,7 @@ def test_unknown_metrics_without_a_heartbeat_are_no_reason_to_say_anything(f: Fl
     f.wait(120)
     f.cloud.wire.disturb("cloudwatch.GetMetricData", FailureMode.THROTTLE, times=5)
     swept, _ = f.sweep()
-    assert (swept.outcomes, swept.unread, swept.unknown) == ((), 0, 6)
+    assert (swept.outcomes, swept.unread, swept.unknown) == ([], 0, 6)
 
 
 def test_a_run_that_moves_and_counts_bad_values_is_judged_by_its_heartbeat(f: Fleet) -> None:
