@@ -15,6 +15,7 @@ PARTS = {
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",
     "signatures": "benchmarks.signatures",
+    "field": "benchmarks.field",
     "hangs": "benchmarks.hangs",
     "fleet": "benchmarks.fleet",
 }
