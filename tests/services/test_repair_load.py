@@ -8,7 +8,7 @@ import pytest
 
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.model.repair import NodeRepair, Route, Rung, Step, StepState
+from chalicelib.domain.model.repair import RUN_LIVES, NodeRepair, Route, Rung, Step, StepState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.services.observe.repair_load import RepairLoad
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
@@ -54,7 +54,16 @@ def test_so_does_one_on_a_node_that_was_lost_since_the_repair_of_which_the_clust
     assert doubters(one, (reboot,), opened_at=NOW - 30 * MINUTE) == (("lm",) if repaired_ago == 20 else ())
 
 
-def doubters(one: Incident, steps: tuple[Step, ...], **more: object) -> tuple[str, ...]:
+@pytest.mark.parametrize("outcome", [RUN_LIVES, "return.done"])
+def test_so_does_one_that_went_on_while_an_earlier_incident_was_about_the_same_silence(outcome: str) -> None:
+    """The run on it had gone on, and has ended since for another reason."""
+    one = lost(BUSY, ago=60 * MINUTE, **GONE_ON | {"closed_at": NOW - 59 * MINUTE})
+    ended = {"phase": Phase.HANDED_OVER, "closed_at": NOW - 58 * MINUTE, "outcome": outcome}
+    before = incident(job_id=None, cluster="ml", node=AWAY, opened_at=NOW - 60 * MINUTE, **ended)
+    assert doubters(one, (), before) == (("lm",) if outcome == RUN_LIVES else ())
+
+
+def doubters(one: Incident, steps: tuple[Step, ...], *before: Incident, **more: object) -> tuple[str, ...]:
     repair = NodeRepair(steps=steps)
     away = incident(fault=FaultClass.NODE_LOST, job_id=None, cluster="ml", node=AWAY, repair=repair, **more)
     nodes = tuple(
@@ -65,4 +74,4 @@ def doubters(one: Incident, steps: tuple[Step, ...], **more: object) -> tuple[st
     )
     listed = Known(NodesDoc(cluster="ml", seen_at=NOW, nodes=nodes))
     opened, closed = ([one], []) if one.is_open else ([], [one])
-    return RepairLoad(opened=opened, closed=closed, now=NOW).beside(away, listed).doubted_by
+    return RepairLoad(opened=opened, closed=[*closed, *before], now=NOW).beside(away, listed).doubted_by

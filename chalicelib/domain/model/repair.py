@@ -29,6 +29,7 @@ REPEAT_AFTER: Final = timedelta(minutes=2)
 # How long a repair that is no longer watched is taken to be under way. A reboot takes 1 to
 # 3 minutes, a replacement 20 to 30. Source: docs/facts-sagemaker.md#durations.
 REPAIR_TAKES: Final = timedelta(minutes=40)
+RUN_LIVES: Final = "node.run_lives"  # the outcome of an Incident of a node on which a run has gone on
 
 
 class Allowed(StrEnum):

@@ -135,9 +135,13 @@ def _with_earlier_repairs(context: RuleContext, repair: NodeRepair) -> NodeRepai
 
 
 def _with_disturbance(context: RuleContext, repair: NodeRepair) -> NodeRepair:
-    """It was seen away since its repair was ordered."""
-    is_repaired = repair.step is not None and repair.step.back_at is None
-    return repair.with_step(disturbed=True) if is_repaired and _is_away(context) else repair
+    """It was seen away since its repair was ordered, or has booted since, while nothing could be read."""
+    step, facts = repair.step, facts_of(context)
+    if step is None or step.back_at is not None:
+        return repair
+    booted_at = facts.booted_at if facts is not None and step.rung is Rung.REBOOT else None
+    has_booted = booted_at is not None and booted_at > step.at
+    return repair.with_step(disturbed=True) if has_booted or _is_away(context) else repair
 
 
 def _with_check(context: RuleContext, repair: NodeRepair) -> NodeRepair:

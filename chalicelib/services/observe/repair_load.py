@@ -12,7 +12,7 @@ from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import Load, is_in_service
-from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, StepState
+from chalicelib.domain.model.repair import DAY, REPAIR_TAKES, RUN_LIVES, StepState
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.ports.incidents import IncidentStore
 from rekindle.protocol.cluster.documents import NodesDoc
@@ -46,7 +46,9 @@ class RepairLoad:
         group = incident.repair.group if incident.repair else ""
         booked = [other for other in others if _ticket(other) < ticket or (other in ahead and _is_to_order(other))]
         weighing = [other for other in self.opened if _is_weighing(other)]
+        lost_at = self._lost_at(incident)
         gone_on = [other for other in self.closed if _has_gone_on(other, since=incident.opened_at)]
+        gone_on_beside = [other for other in self.closed if _has_gone_on(other, since=lost_at)]
         lost_with_it = _lost_with(incident, listed)
         return Load(
             ahead=len(ahead),
@@ -57,8 +59,16 @@ class RepairLoad:
             group_booked=len(_of_group(booked, group)) if group else 0,
             weighed_by=_told_of_a_loss(weighing, incident, {incident.node}),
             outlived_by=_told_of_a_loss(gone_on, incident, {incident.node}),
-            doubted_by=_told_of_a_loss([*weighing, *gone_on], incident, lost_with_it, at_once=True),
+            doubted_by=_told_of_a_loss([*weighing, *gone_on_beside], incident, lost_with_it, at_once=lost_at),
         )
+
+    def _lost_at(self, incident: Incident) -> datetime:
+        """When the cluster lost its node: an earlier Incident of it, closed because its run had gone on, is about the
+        same silence.
+        """
+        same = [other for other in self.closed if (other.cluster, other.node) == (incident.cluster, incident.node)]
+        lived = [other.opened_at for other in same if other.outcome == RUN_LIVES]
+        return min([incident.opened_at, *lived])
 
     def nodes_in_repair(self, incident: Incident, listed: Maybe[NodesDoc]) -> frozenset[str]:
         """Nodes of the cluster that a repair of ours has taken down: that they are is no evidence of a dead network."""
@@ -98,24 +108,24 @@ def _lost_with(incident: Incident, listed: Maybe[NodesDoc]) -> set[str]:
 
 
 def _told_of_a_loss(
-    runs: Iterable[Incident], incident: Incident, nodes: Collection[str | None], *, at_once: bool = False
+    runs: Iterable[Incident], incident: Incident, nodes: Collection[str | None], *, at_once: datetime | None = None
 ) -> tuple[str, ...]:
     """The runs of these Incidents to which the cluster's word was given that it has lost one of the nodes; `at_once`:
-    when it lost this Incident's, or since the newest repair of that, of which the same word tells whether it is well.
+    then, or since the newest repair of this Incident's node, of which the same word tells whether it is well.
     """
     told: set[str] = set()
     for run in runs:
         if run.job_id is None or run.cluster != incident.cluster or run.fault is not FaultClass.NODE_LOST:
             continue
         heard = (signal for signal in run.signals if signal.kind is SignalKind.NODE_STATE and signal.node in nodes)
-        if any(not at_once or _is_lost_with(incident, signal.occurred_at) for signal in heard):
+        if any(at_once is None or _is_lost_with(incident, signal.occurred_at, at_once) for signal in heard):
             told.add(run.job_id)
     return tuple(sorted(told))
 
 
-def _is_lost_with(incident: Incident, at: datetime) -> bool:
+def _is_lost_with(incident: Incident, at: datetime, lost_at: datetime) -> bool:
     step = incident.repair.step if incident.repair is not None else None
-    return abs(at - incident.opened_at) <= AT_ONCE or (step is not None and at >= step.at)
+    return abs(at - lost_at) <= AT_ONCE or (step is not None and at >= step.at)
 
 
 def _is_weighing(incident: Incident) -> bool:

@@ -888,6 +888,14 @@ NODE_TABLE: list[Row] = [
     ),
     row(
         "return.uncordon",
+        asked(P.REPAIRING, in_turn(step(ago=6 * MINUTE, state=StepState.DOUBTFUL))),
+        observed(node_view(drained(booted_at=NOW - 4 * MINUTE), load=ROOM)),
+        P.RETURNING,
+        UncordonNode,
+        name="it has booted since, while nothing could be read",
+    ),
+    row(
+        "return.uncordon",
         asked(
             P.REPAIRING, memory(step(ago=6 * MINUTE, state=StepState.DOUBTFUL), findings=(finding(FindingKind.DOWN),))
         ),

@@ -23,6 +23,7 @@ from chalicelib.domain.model.node import (
 from chalicelib.domain.model.node_findings import FindingKind
 from chalicelib.domain.model.repair import (
     REPAIR_TAKES,
+    RUN_LIVES,
     Allowed,
     Rung,
     first_rung,
@@ -244,7 +245,7 @@ def node_shadow(context: RuleContext) -> Decision | None:
     return shadow(context, f"cordon {context.incident.node}, and then {rung or 'call a person'}")
 
 
-@rule("node.run_weighed", "node.run_lives")
+@rule("node.run_weighed", RUN_LIVES)
 def node_run_lives(context: RuleContext) -> Decision | None:
     """Only the cluster calls it lost, and a protected run on it may go on: wait while that run's own Incident weighs
     it; a person where the run's steps have gone on since. slurmd may have died alone: a reboot would end the run."""
@@ -256,7 +257,7 @@ def node_run_lives(context: RuleContext) -> Decision | None:
     if not (runs := ", ".join(load.value.outlived_by)):
         return None
     return context.hand_over(
-        "node.run_lives",
+        RUN_LIVES,
         f"{story_of(context)} But {runs} has gone on since. It is not repaired while that run may be on it. Its"
         " cluster's own daemon there may have died alone: start it again; or order a repair once nothing runs there.",
         severity=Severity.WARNING,
