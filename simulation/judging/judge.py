@@ -450,10 +450,10 @@ class Judge(Watcher):
 
     def _judge_reason(self, notice: Notice, run: TrueRun) -> None:
         """Count a page about a run that is well, and of which nothing has given a reason lately."""
-        ended = [ill.until for ill in run.ills if ill.until is not None]
+        link = self._link_that_goes_on(run)
+        since = link.trains_since if link is not None else None  # then the trouble before it is no reason
+        ended = [ill.until for ill in run.ills if ill.until is not None and (since is None or ill.since >= since)]
         recent = [at for at in (*ended, self._disturbed_at) if at is not None and self._now - at < PAGED_WITHIN]
-        if self._goes_on_by_itself(run):  # then the trouble before it is no reason
-            recent = [at for at in recent if at == self._disturbed_at]
         if recent or run.owner_stopped or run.owner_took_it or self._is_disturbed(run):
             return
         if run.is_ordered and not run.live:  # the answer to an order that cannot be carried out
@@ -462,10 +462,11 @@ class Judge(Watcher):
             return  # that it completed proves no finish (domain/run/ending.py)
         self._count("paged_for_nothing", run.name, notice.title)
 
-    def _goes_on_by_itself(self, run: TrueRun) -> bool:
-        """The next link of its chain trains, as the head node shows."""
+    def _link_that_goes_on(self, run: TrueRun) -> Attempt | None:
+        """The next link of its chain, which trains, as the head node shows."""
         head_is_late = self.world.source_faults.head_is_away() or self.world.source_faults.head_late() > timedelta(0)
-        return not head_is_late and any(attempt.is_link and attempt.trains_since is not None for attempt in run.live)
+        links = (attempt for attempt in run.live if attempt.is_link and attempt.trains_since is not None)
+        return None if head_is_late else next(links, None)
 
     def _is_disturbed(self, run: TrueRun) -> bool:
         """Something is, or within ten minutes has become, as people should know it: an outage of ours, processes that
