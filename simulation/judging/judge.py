@@ -36,6 +36,7 @@ from simulation.judging.knowable import (
     looks_poisoned,
     poison_could_be_known,
     shown_late,
+    shown_until,
     shows_after,
     shows_its_end,
     without_gain,
@@ -129,7 +130,7 @@ class Judge(Watcher):
 
     def stops(self, attempt: Attempt) -> None:
         job, run = attempt.job, attempt.run
-        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped:
+        if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or self._is_stop_ordered(attempt):
             return
         self.reckoning.stops(attempt)
         if attempt.waits_for_itself and run.ill is None and not run.is_ordered:
@@ -147,18 +148,32 @@ class Judge(Watcher):
         if not is_node_bad:
             self._judge_health(attempt)
 
+    def _is_stop_ordered(self, attempt: Attempt) -> bool:
+        """A person has ordered its Job stopped while it lived. That they have started the run again since, as another
+        Job, does not take the order back.
+        """
+        run, at = attempt.run, attempt.run.stop_ordered_at
+        if at is None or not run.is_stop_ordered or attempt.job.created_at > at:
+            return False
+        owner: str | None = self.world.registry.job_of_attempt(attempt.name)
+        return owner == run.stopped_job
+
     def _judge_health(self, attempt: Attempt) -> None:
         """Count a stop of an attempt that was well, that had finished its work, or that was on its way."""
         run, ill = attempt.run, attempt.run.ill
         if ill is not None and ill.kind == "slow" and not self._restarts_what_is_slow:
             ill = None
+        if ill is None and self._is_ill_itself(attempt) and (attempt.is_poisoned or not attempt.is_done):
+            return
         if ill is None and not attempt.is_done and any(node.is_announced(self._now) for node in attempt.nodes):
             self._judge_notice(attempt)
         elif attempt.is_done and (ill is None or ill.kind not in ("poisoned", "spiking")):
             self._count("healthy_stopped", run.name, f"{attempt.name} had finished, and was {attempt.job.phase}")
-        elif ill is None and not self._just_healed(run) and not self._is_ill_itself(attempt):
+        elif ill is None and not self._just_healed(run):
             self._count("healthy_stopped", run.name, f"{attempt.name} was well, and {attempt.job.phase}")
-        elif ill is not None and ill.kind == "dead" and not (self._is_of_a_loop(attempt) or self._just_ended(attempt)):
+        elif (
+            ill is not None and ill.kind == "dead" and not (self._is_of_a_loop(attempt) or self._just_changed(attempt))
+        ):
             self._count("healthy_stopped", run.name, f"{attempt.name} was on its way, {attempt.job.phase}")
 
     def _is_ill_itself(self, attempt: Attempt) -> bool:
@@ -166,9 +181,14 @@ class Judge(Watcher):
         is_slow = bool(attempt.stretches) and attempt.stretches[-1].pace > 1.0
         return attempt.is_frozen or attempt.is_poisoned or (is_slow and self._restarts_what_is_slow)
 
-    def _just_ended(self, attempt: Attempt) -> bool:
-        """Its launcher has just ended processes that were ill, and has launched no others yet: no source shows it."""
+    def _just_changed(self, attempt: Attempt) -> bool:
+        """Its launcher has just ended processes that were ill, and has launched no others yet, or others of which no
+        heartbeat can be read yet: no source shows it.
+        """
         lost_at, ill = attempt.suspended_at, attempt.run.ill
+        if attempt.life_since is not None and not attempt.waits_for_itself:
+            seen_at = self.world.source_faults.seen_at(attempt.run.name, self._now)
+            return seen_at is None or seen_at < attempt.life_since
         if not attempt.waits_for_itself or lost_at is None or ill is None:
             return False
         return ill.since < lost_at and self._now - lost_at < MISSES_NOTHING
@@ -222,7 +242,7 @@ class Judge(Watcher):
         ill, denied_at = run.ill, run.denied_at
         if denied_at is None or run.owner_took_it:
             return
-        if ill is not None and ill.since <= denied_at and ill.turned_at <= denied_at:
+        if ill is not None and ill.since <= denied_at and ill.became_at <= denied_at:
             self._count("owner_undone", run.name, f"{what}, which a person had not allowed")
 
     @property
@@ -239,7 +259,7 @@ class Judge(Watcher):
 
     def _just_healed(self, run: TrueRun) -> bool:
         until = run.ills[-1].until if run.ills else None
-        return until is not None and self._now - until < MISSES_NOTHING
+        return until is not None and shown_until(run, self.world.source_faults, self._now) - until < MISSES_NOTHING
 
     def submitted(self, attempt: Attempt) -> None:
         run = attempt.run

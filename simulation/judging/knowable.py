@@ -156,7 +156,21 @@ def looks_its_own(run: TrueRun, root: str, source_faults: SourceFaults, now: dat
     # One that trains for less may end before a heartbeat shows a step.
     long_enough = timedelta(seconds=HEARTBEAT_S + run.spec.step_s)
     has_begun = any(_trained_in_sight(attempt, source_faults, now) >= long_enough for attempt in run.attempts.values())
-    return not has_begun or (not is_old and step <= run.furthest + FAR_BELOW_STEPS)
+    return not has_begun or (not is_old and step <= _could_have_reached(run, source_faults, now) + FAR_BELOW_STEPS)
+
+
+def _could_have_reached(run: TrueRun, source_faults: SourceFaults, now: datetime) -> int:
+    """Its furthest step; or, of an attempt whose heartbeat could not be read around its end, as far as the time that
+    it had allows.
+    """
+    reached = run.furthest
+    for attempt in run.attempts.values():
+        ended_at = attempt.job.ended_at or now
+        if attempt.trains_since is None or source_faults.seen_at(run.name, min(now, ended_at + MISSES_NOTHING)):
+            continue
+        trained_s = (ended_at - attempt.trains_since).total_seconds()
+        reached = max(reached, attempt.first_step + int(trained_s / run.spec.step_s))
+    return reached
 
 
 def _trained_in_sight(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> timedelta:
@@ -227,6 +241,13 @@ def shown_late(run: TrueRun, source_faults: SourceFaults, now: datetime) -> time
         return timedelta(0)
     seen_at = source_faults.seen_at(run.name, now)
     return now - seen_at if seen_at is not None else timedelta(days=1)
+
+
+def shown_until(run: TrueRun, source_faults: SourceFaults, now: datetime) -> datetime:
+    """Of which moment the newest is that its events, or its heartbeat, can show by now."""
+    told = source_faults.told_until(now)
+    seen = None if source_faults.tears_heartbeat(run.name) else source_faults.seen_at(run.name, now)
+    return max((at for at in (told, seen) if at is not None), default=datetime.min.replace(tzinfo=now.tzinfo))
 
 
 def is_unseen(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:

@@ -175,6 +175,7 @@ class Training:
             return
         attempt.in_vain = 0 if self._saves.has_gained(attempt) else attempt.in_vain + 1
         attempt.life += 1
+        attempt.life_since = self._clock.now()
         attempt.struck = {trouble for trouble in attempt.struck if trouble.kind not in ENDS_A_LIFE}
         attempt.suspended_at, attempt.waits_for_itself, attempt.is_frozen = None, False, False
         attempt.is_poisoned, attempt.bad_update, attempt.first_bad_loss = False, None, None

@@ -59,7 +59,8 @@ class ActiveTrouble:
 
     kind: str  # dead, hung, poisoned, spiking, slow
     since: datetime
-    turned_at: datetime  # since when it is of this kind
+    turned_at: datetime  # since when it is of a kind that something is to be done about
+    became_at: datetime  # since when it is of this kind
     until: datetime | None = None
     is_notified: bool = False  # people were, with a warning or a page
     is_counted: bool = False
@@ -152,6 +153,7 @@ class Attempt:
     trains_since: datetime | None = None
     stretches: list[TrainingSpan] = field(default_factory=list)
     life: int = 0  # how often its processes have all been started again in it
+    life_since: datetime | None = None  # when they last were
     in_vain: int = 0  # of these starts, the newest in a row that gained no checkpoint
     is_poisoned: bool = False
     bad_update: int | None = None  # the step whose update poisoned the weights; first_step - 1 where it was loaded so
@@ -220,6 +222,7 @@ class TrueRun:
     refused: int = 0
     owner_stopped_at: datetime | None = None  # since then its owner wants it to stay stopped
     stop_orders: int = 0  # of its owner, through Rekindle, which therefore knows of them; less those it has refused
+    stop_ordered_at: datetime | None = None  # when the newest of these orders was given
     stopped_job: str = ""  # the Job that the newest of these orders names
     resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
@@ -317,9 +320,10 @@ class TrueRun:
             if there.kind == kind or kind == "slow":  # whatever else is wrong is worse
                 return
             there.turned_at = now if there.kind in ("spiking", "slow") else there.turned_at
+            there.became_at = now
             there.kind = kind  # one trouble leads to another: it is one illness until the run trains on
             return
-        self.ills.append(ActiveTrouble(kind=kind, since=now, turned_at=now, reached=reached))
+        self.ills.append(ActiveTrouble(kind=kind, since=now, turned_at=now, became_at=now, reached=reached))
 
     def is_not_stopped_after_all(self, now: datetime) -> None:
         """Its owner wanted it stopped, and knows that it was not; what is wrong with it counts again."""

@@ -472,7 +472,8 @@ class World(RealService):
                 if is_stopping or (run.live and incident.phase is Phase.STOPPING):
                     run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping, or ordered to
                 elif run.live and incident.order is not None:
-                    run.owner_stopped_at = None  # an order to stop it is taken back before it was carried out
+                    # An order to stop it is taken back before it was carried out.
+                    run.owner_stopped_at = run.stop_ordered_at = None
                 self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
 
     def _order(self, action: PersonAction, run: TrueRun) -> None:
@@ -482,7 +483,7 @@ class World(RealService):
             if run.is_another_stages and not any(attempt.is_ours for attempt in run.live):
                 return  # that has the run now, and takes no order of this one
             run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
-            run.stopped_job = self._job_of(run)
+            run.stopped_job, run.stop_ordered_at = self._job_of(run), self.clock.now()
             run.is_well_again(self.clock.now())
         else:
             run.stop_orders = 0

@@ -9,6 +9,7 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
+from chalicelib.domain.resume.checkpoint_choice import marked_ahead_of_its_run
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
     begun_from,
@@ -49,6 +50,23 @@ def test_a_link_that_waited_in_the_queue_comes_after_each_attempt_of_the_job_tha
     assert [attempt.name for attempt in earlier] == ["a", "a-r2", "b"]
     (link_s,) = mark_abandoned((saved(60, "b"),), earlier)
     assert not link_s.problems
+
+
+def test_a_plain_file_ahead_of_what_its_attempt_signs_later_may_be_another_run_s() -> None:
+    def at(checkpoint: CheckpointView, minute: int, **changes: str) -> CheckpointView:
+        return replace(checkpoint, saved_at=T0 + minute * MINUTE, **changes)  # type: ignore[arg-type]
+
+    plain = at(saved(68, "a"), 5, manifest="")
+    found = (
+        plain,
+        replace(plain, step=25, root="s3://b/25"),
+        replace(plain, saved_at=T0 + 9 * MINUTE, root="s3://b/newest"),
+        replace(plain, attempt="b", root="s3://b/b"),
+        at(saved(30, "a"), 8),
+        at(saved(10, "a"), 2),
+    )
+    marked = {checkpoint.root: bool(checkpoint.problems) for checkpoint in marked_ahead_of_its_run(found)}
+    assert marked == {found[0].root: True, **{checkpoint.root: False for checkpoint in found[1:]}}
 
 
 def test_the_job_has_their_steps_up_to_where_it_began() -> None:

@@ -20,18 +20,23 @@ from chalicelib.domain.run.bad_nodes import with_bad_nodes
 from chalicelib.domain.run.job_record import job_record
 from rekindle.protocol.signals import FaultClass as F
 from tests.domain import slurm_looks
-from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, view
+from tests.domain.looks import MINUTE, NOW, a_try, incident, look, seen, signal, view
 from tests.domain.test_restarts import A_JOB
 
 NODES = ("ip-1", "ip-2", "ip-3", "ip-4")
 S = AttemptStatus
 
 
-def excluded(fault: F, before: tuple[str, ...], idle: int) -> tuple[str, ...]:
+def excluded(fault: F, before: tuple[str, ...], idle: int, machine: str = "") -> tuple[str, ...]:
     tries = (slurm_looks.try_of(left_nodes=before, ended=True),)
-    case = slurm_looks.case(Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, tries=tries, not_before=NOW)
+    evidence = {"instance_id": "i-old"}
+    claims = (signal(F.NODE_HARDWARE, attempt=slurm_looks.R0, node="ip-9", evidence=evidence),) if machine else ()
+    case = slurm_looks.case(
+        Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, tries=tries, not_before=NOW, signals=claims
+    )
     dead = slurm_looks.start(S.FAILED, slurm_looks.R1, nodes=NODES)
-    spares = Known(NodesSeen(facts=(), total=8, idle=idle))
+    facts = (slurm_looks.node("ip-9", instance_id=machine or None),)
+    spares = Known(NodesSeen(facts=facts, total=8, idle=idle))
     decision = slurm_looks.decided(
         case, dataclasses.replace(slurm_looks.sees(dead, checkpoints=Known(())), nodes=spares)
     )
@@ -55,6 +60,12 @@ def test_a_second_death_of_hardware_on_one_set_leaves_half_of_it_out_as_far_as_s
     fault: F, before: tuple[str, ...], idle: int, half: tuple[str, ...]
 ) -> None:
     assert excluded(fault, before, idle) == half
+
+
+def test_a_death_on_a_node_that_was_named_and_replaced_since_makes_no_suspects_of_the_others() -> None:
+    assert excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4) == ("ip-1",)
+    assert "ip-1" in excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4, machine="i-old")
+    assert "ip-1" not in excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4, machine="i-new")
 
 
 def waiting(minutes: int, phase: Phase) -> Any:

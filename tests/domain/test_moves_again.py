@@ -154,7 +154,7 @@ def test_one_late_heartbeat_does_not_refute_a_death(fault: FaultClass) -> None:
 
 @pytest.mark.parametrize(
     ("old_min", "held_min", "rule"),
-    [(2, 12, "healed"), (4, 12, "heal.confirm"), (10, 12, "heal.confirm"), (10, 31, "healed")],
+    [(2, 12, "healed"), (4, 12, "heal.confirm"), (10, 12, "heal.confirm"), (10, 31, "heal.unconfirmed")],
 )
 def test_a_heartbeat_of_minutes_ago_heals_nothing_while_a_newer_one_may_come(
     old_min: int, held_min: int, rule: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -23,6 +23,22 @@ def test_a_hang_whose_new_attempt_is_slow_stays_a_hang() -> None:
     passed = look(told.incident, seen(view(name="lm-r2", step=101, heartbeat_at=NOW + MINUTE)))
     assert passed.rule == "verify.passed"
     assert (passed.incident.phase, passed.incident.fault) == (Phase.RECOVERED, FaultClass.HANG)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "rule", "actions"),
+    [(timedelta(hours=2), "verify.waiting", ["Notify"]), (50 * MINUTE, "playbook.checkpoint", ["RequestCheckpoint"])],
+)
+def test_an_end_of_its_node_that_is_hours_away_is_told_and_does_not_stop_the_new_attempt(
+    ahead: timedelta, rule: str, actions: list[str]
+) -> None:
+    evidence = {"starts_at": (NOW + ahead).isoformat()}
+    leaves = signal(FaultClass.PLANNED_END, kind=SignalKind.HEALTH_NOTICE, attempt="lm-r2", at=NOW, evidence=evidence)
+    case = incident(Phase.VERIFYING, FaultClass.HANG, fault_rule="signal.stall")
+    told = look(case, seen(view(name="lm-r2", step=95, heartbeat_at=NOW), new_signals=(leaves,)))
+    assert (told.rule, [type(action).__name__ for action in told.actions]) == (rule, actions)
+    again = look(told.incident, seen(view(name="lm-r2", step=96, heartbeat_at=NOW)))
+    assert not any(type(action).__name__ == "Notify" for action in again.actions)
 
 
 @pytest.mark.parametrize(

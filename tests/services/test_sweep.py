@@ -407,6 +407,65 @@ def test_a_lost_word_about_the_loss_is_read_from_the_heartbeat(health: str, kind
     assert one.dedupe_key == later.dedupe_key
 
 
+@pytest.mark.parametrize(
+    ("loss", "health", "fault"), [("nan", "ok", "non_finite"), ("finite", "spiking", "loss_spike")]
+)
+def test_a_run_that_waits_to_be_started_again_owes_no_step_and_no_heartbeat(loss: str, health: str, fault: str) -> None:
+    waits = AttemptView(
+        name="lm",
+        status=AttemptStatus.REPAIRING,
+        heartbeat_at=START - timedelta(hours=2),
+        last_step=Known(36),
+        loss_state=loss,
+        work="stalled",
+        loss_health=health,
+        onset_step=30,
+    )
+    assert [signal.fault for signal in signals_from_heartbeat(a_job(), waits, now=START)] == [fault]
+
+
+def test_a_bad_loss_whose_event_was_lost_is_found_while_the_platform_starts_the_run_again() -> None:
+    w = World()
+    w.scheduler.put(JOB, AttemptStatus.REPAIRING)
+    w.mailbox.heartbeats[JOB] = AttemptView(
+        name=JOB,
+        status=AttemptStatus.RUNNING,
+        heartbeat_at=w.clock.now(),
+        last_step=Known(62),
+        loss_state="nan",
+        work="training",
+    )
+    for _ in range(ASK_HEARTBEAT_EVERY):
+        w.sweep.run()
+        w.tick(60)
+    w.work()
+    assert [(signal.kind, signal.fault) for signal in w.last.signals] == [
+        (SignalKind.STATE_REREAD, FaultClass.NON_FINITE)
+    ]
+
+
+def test_a_run_that_waits_for_spot_for_long_is_told_though_no_event_opens_an_incident() -> None:
+    w = World()
+    w.scheduler.put(JOB, AttemptStatus.REPAIRING)
+    interrupted_at = w.clock.now()
+    shown = replace(w.scheduler.runs[JOB].view, detail="InProgress/Interrupted", interrupted_since=interrupted_at)
+    w.scheduler.runs[JOB].view = shown
+    w.mailbox.heartbeats[JOB] = replace(
+        shown, status=AttemptStatus.RUNNING, heartbeat_at=interrupted_at, loss_state="finite", work="training"
+    )
+    for _ in range(ASK_HEARTBEAT_EVERY):
+        w.sweep.run()
+        w.tick(60)
+    assert not w.store.list_for_job(JOB, limit=5)
+    for _ in range(2 * ASK_HEARTBEAT_EVERY):
+        w.sweep.run()
+        w.tick(60)
+    w.work()
+    assert [(signal.kind, signal.fault) for signal in w.last.signals] == [
+        (SignalKind.ATTEMPT_STATE, FaultClass.UNCLEAR)
+    ]
+
+
 def test_a_stall_is_not_hidden_by_a_loss_that_is_no_number() -> None:
     view = AttemptView(
         name="lm",

@@ -11,7 +11,7 @@ from chalicelib.domain.fault_specs.faults import FAULT_RANK, RENAMES_NO_RETRY
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_denied
 from chalicelib.domain.faults.lives import began_anew_at, without_earlier_badness
-from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow
+from chalicelib.domain.faults.loss import bad_fault, ends_open_stretches, follow, marked_bad
 from chalicelib.domain.faults.poison import BAD_LOSS, note_poison
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns, is_current, signal_step
 from chalicelib.domain.faults.stalls import stalled_at
@@ -59,7 +59,7 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
     incident = _take_order(note_state(incident, seen), seen.new_signals)
     incident = ends_open_stretches(_suspect(incident, seen), view)
     if incident.phase is Phase.RESUBMITTING:
-        return note_poison(incident, view)
+        return note_poison(_rise_noted(incident, view, seen), view)
     if incident.phase is not Phase.STOPPING:  # a run that is being stopped for its loss is not judged any more
         own = [item for item in incident.signals if is_current(item, incident)]
         incident = follow(incident, own, view, now=seen.observed_at)
@@ -72,6 +72,16 @@ def _diagnosed(incident: Incident, seen: Observation) -> Incident:
             dataclasses.replace(incident, fault=FaultClass.NON_FINITE, fault_rule="poisoned.while_stopping"), view
         )
     return _target(_fault(incident, view), view)
+
+
+def _rise_noted(incident: Incident, view: AttemptView | None, seen: Observation) -> Incident:
+    """What an attempt that has ended saved while its loss had risen is not resumed from, also where its heartbeat could
+    not be read before.
+    """
+    if view is None or view.name != incident.attempt or not view.status.has_ended or bad_fault(view) is None:
+        return incident
+    marked = marked_bad(follow(incident, [], view, now=seen.observed_at))
+    return incident.changed(stretches=marked.loss.stretches)
 
 
 def note_state(incident: Incident, seen: Observation) -> Incident:

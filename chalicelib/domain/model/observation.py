@@ -99,8 +99,8 @@ class AttemptView(Record):
     `is_heartbeat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
     `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it. `died_of` is the error
     that ended it, by its own word. `life`: which start of all processes within the attempt wrote it.
-    `training_since` is when the platform began to run its script, and
-    `stopping_since` is when the platform began to end it, by the platform's clock; None where that is unknown.
+    `training_since` is when the platform began to run its script, `stopping_since` when it began to end it, and
+    `interrupted_since` when it last took its nodes for others, by the platform's clock; None where that is unknown.
     `failure` is what its agent found that it failed of; None where nothing but `failure_reason` says it.
     `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
     only a platform with an agent or a queue of its own tells.
@@ -114,6 +114,7 @@ class AttemptView(Record):
     ended_at: datetime | None = None
     training_since: datetime | None = None
     stopping_since: datetime | None = None
+    interrupted_since: datetime | None = None
     first_step: Maybe[int] = Unknown("no heartbeat")
     last_step: Maybe[int] = Unknown("no heartbeat")
     heartbeat_at: datetime | None = None

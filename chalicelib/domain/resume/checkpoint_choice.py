@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from chalicelib.domain.model.known import Known
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.job import Attempt
+    from chalicelib.domain.model.observation import CheckpointView
 
 NEAR: Final = 4  # some of them may be damaged
 
@@ -43,6 +45,26 @@ def attributed(step: int | None, times: Sequence[datetime], attempts: Sequence[A
         and step > writer.last_step.value + (0 if has_elder else FAR_BELOW_STEPS)
     )
     return writer.name, two_writers or beyond or was_there
+
+
+def marked_ahead_of_its_run(checkpoints: Sequence[CheckpointView]) -> tuple[CheckpointView, ...]:
+    """The same, with a problem on each without a manifest that is further on than what its attempt signed later: steps
+    only grow, and one that was started again behind it has left it. Both are dated by the store.
+    """
+    signed = [checkpoint for checkpoint in checkpoints if checkpoint.manifest and checkpoint.attempt]
+
+    def later(plain: CheckpointView) -> CheckpointView | None:
+        of_writer = (other for other in signed if other.attempt == plain.attempt and other.saved_at > plain.saved_at)
+        return next((other for other in of_writer if other.step < plain.step), None)
+
+    def judged(checkpoint: CheckpointView) -> CheckpointView:
+        below = later(checkpoint) if not checkpoint.manifest and checkpoint.attempt else None
+        if below is None:
+            return checkpoint
+        problem = f"no manifest, and {below.attempt} saved step {below.step} after it: it may be another run's"
+        return replace(checkpoint, problems=(*checkpoint.problems, problem))
+
+    return tuple(judged(checkpoint) for checkpoint in checkpoints)
 
 
 def _first_step_of_its_own(attempts: Sequence[Attempt]) -> int | None:

@@ -93,6 +93,18 @@ def _has_recovered(item: BadNode, incident: Incident, seen: Observation) -> bool
     return bool(claims) and all(is_claim_over(claim, incident, seen) for claim in claims)
 
 
+def replaced_since(incident: Incident, seen: Observation) -> frozenset[str]:
+    """Nodes of which the machine was reported as broken that is there no more."""
+    claims = [signal for signal in incident.signals if signal.triggers and signal.fault in NODE_FAULTS]
+    reported = {(signal.node or "", signal.evidence.get("instance_id")) for signal in claims}
+
+    def is_another(node: str) -> bool:
+        machine = _machine(facts_of(node, seen))
+        return machine is not None and (node, machine) not in reported
+
+    return frozenset(node for node, machine in reported if isinstance(machine, str) and is_another(node))
+
+
 def _is_back(node: str, seen: Observation) -> bool:
     """The cluster reaches it now; False while that is not known."""
     facts = facts_of(node, seen)

@@ -2,8 +2,9 @@
 
 A death by hardware after another of the same day, or after a hang: of its nodes those that most of these deaths share
 are left out, half of its nodes at most, as far as spare nodes allow. Where the next attempt dies the same way, its own
-nodes tell which were innocent. One of the deaths may have had another reason: no single one clears a node. What the
-newest start of the day has left out, and has not died of hardware without, the next one leaves out too.
+nodes tell which were innocent. One of the deaths may have had another reason: no single one clears a node. One on a
+node that was named, and whose machine is another one since, is explained. What the newest start of the day has left
+out, and has not died of hardware without, the next one leaves out too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
+from chalicelib.domain.run.bad_nodes import replaced_since
 from rekindle.protocol.signals import FaultClass
 
 
@@ -25,8 +27,9 @@ def half_left_out(context: RuleContext) -> tuple[str, ...]:
         return ()
     if not isinstance(nodes, Known) or any(bad.node in view.start.nodes for bad in incident.resubmission.bad_nodes):
         return ()
-    tried = (item.left_nodes for item in incident.resubmission.tries if item.left_nodes)
-    earlier = [*map(set, context.seen.record.died_on), *map(set, tried)]
+    tried = (set(item.left_nodes) for item in incident.resubmission.tries if item.left_nodes)
+    replaced = replaced_since(incident, context.seen)
+    earlier = [*map(set, context.seen.record.died_on), *(names for names in tried if replaced.isdisjoint(names))]
     ran_on = view.start.nodes
     shared_by = {name: [name in left for left in reversed(earlier)] for name in ran_on}
     most = max((sum(shared) for shared in shared_by.values()), default=0)

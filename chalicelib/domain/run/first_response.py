@@ -108,6 +108,12 @@ def far_off(context: RuleContext) -> Decision | None:
     return context.close("notice.far_off", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
+def ends_far_off(signal: Signal, *, now: datetime) -> bool:
+    """It announces an end that is so far away that the run trains and saves until then."""
+    end = _announced_end(signal) if signal.fault is FaultClass.PLANNED_END else None
+    return end is not None and end - now > FAR_OFF
+
+
 def announced_ends(context: RuleContext) -> list[datetime]:
     """When what the run is on ends, by the notices that this is about; none where what is wrong is something else."""
     if context.incident.fault is not FaultClass.PLANNED_END:

@@ -1,7 +1,8 @@
 """What people are told and nothing is done about: each fault once per attempt, in every phase, whatever fault leads.
 
-A fault is such news where its playbook row says `tell`. What was told is on record of the Incident
-(`AttemptTracking.told`), so that neither another look nor another Signal of the same fault tells it again. Pure.
+A fault is such news where its playbook row says `tell`, and an announced end while it is over an hour away. What was
+told is on record of the Incident (`AttemptTracking.told`), so that neither another look nor another Signal of the same
+fault tells it again. Pure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
+from chalicelib.domain.run.first_response import ends_far_off
 from chalicelib.domain.run.standing import is_standing
 from rekindle.protocol.signals import FaultClass
 
@@ -62,7 +64,8 @@ def _is_news(signal: Signal, context: RuleContext, told: tuple[str, ...]) -> boo
     fault, attempt = signal.fault, context.attempt
     if fault is None or not signal.triggers or signal.kind in (*ORDER_KINDS, *STATE_KINDS):
         return False
-    if context.policy.playbook(fault).response is not Response.TELL or not is_current(signal, context.incident):
+    is_told_only = context.policy.playbook(fault).response is Response.TELL or ends_far_off(signal, now=context.now)
+    if not is_told_only or not is_current(signal, context.incident):
         return False
     if is_denied(signal, attempt, now=context.now):
         return False

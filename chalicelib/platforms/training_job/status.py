@@ -62,6 +62,7 @@ def view_of(name: str, described: Mapping[str, Any]) -> AttemptView:
         ended_at=at_utc(ended_at) if status.has_ended and ended_at is not None else None,
         training_since=_since(transitions, "Training"),
         stopping_since=_since(transitions, "Stopping"),
+        interrupted_since=_since(transitions, "Interrupted"),
     )
 
 

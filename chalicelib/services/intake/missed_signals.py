@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.job import Attempt, Job, is_far_below
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import STALLED, AttemptView
+from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.sweep import Series
 from rekindle.detectors.hang import HangLimit
@@ -52,14 +52,17 @@ def signals_from_heartbeat(job: Job, view: AttemptView, *, now: datetime) -> tup
 
     Monitor events are best effort: a stall or a non-finite loss whose event got lost must not go unseen, nor one behind
     the other. A heartbeat that has stopped altogether while the platform says "running" is notified, not acted on: the
-    mailbox may be what fails.
+    mailbox may be what fails. While its platform is about to start it again, no step and no heartbeat is due.
     """
     found: list[tuple[str, FaultClass, SignalKind]] = []
+    is_due = view.status is AttemptStatus.RUNNING
     if view.loss_state in ("nan", "inf"):
         found.append((f"loss is {view.loss_state}", FaultClass.NON_FINITE, SignalKind.STATE_REREAD))
-    if view.work == STALLED:
+    if is_due and view.work == STALLED:
         found.append(("no step is being made", FaultClass.HANG, SignalKind.STALL))
-    elif view.heartbeat_at is not None and view.work != "finished" and now - view.heartbeat_at >= SILENT_AFTER:
+    elif (
+        is_due and view.heartbeat_at is not None and view.work != "finished" and now - view.heartbeat_at >= SILENT_AFTER
+    ):
         silent = f"no heartbeat since {view.heartbeat_at:%H:%M:%S}"
         found.append((silent, FaultClass.UNCLEAR, SignalKind.SILENT))
     if not found and view.loss_health == Health.DIVERGING:
@@ -107,6 +110,24 @@ def signal_from_queue(job: Job, view: AttemptView, before: Attempt | None, *, no
         occurred_at=since,
         dedupe_key=f"queued-again:{view.name}"[:200],
         summary=f"{view.name} waits in the queue; what it takes the place of ended at {since:%H:%M} UTC",
+        job_id=job.job_id,
+        attempt=view.name,
+        fault=FaultClass.UNCLEAR,
+        evidence={"found_by": "sweep", "status": view.status.value},
+    )
+
+
+def signal_from_spot(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
+    """It was interrupted, and has waited for Spot capacity for long."""
+    since = view.interrupted_since
+    if not view.waits_for_spot or since is None or now - since < QUEUED_AFTER:
+        return None
+    return Signal(
+        kind=SignalKind.ATTEMPT_STATE,
+        source=SignalSource.SWEEP,
+        occurred_at=since,
+        dedupe_key=f"spot:{view.name}:{since:%Y%m%dT%H%M%S}"[:200],
+        summary=f"{view.name} was interrupted at {since:%H:%M} UTC, and waits for Spot capacity",
         job_id=job.job_id,
         attempt=view.name,
         fault=FaultClass.UNCLEAR,

@@ -14,6 +14,7 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import AttemptView, CheckpointView
+from chalicelib.domain.resume.checkpoint_choice import marked_ahead_of_its_run
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
     begun_from,
@@ -32,6 +33,7 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Scheduler, Schedulers
 
 MAX_EARLIER_JOBS: Final = 4  # of a run; each takes several reads of the registry and the store
+MAX_HEARTBEATS: Final = 16  # the newest of a mailbox; each takes one read
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class RunCheckpoints:
             found = marked_bad_steps(found, self._bad_stretches(earlier.attempts))
             of_others = {item.name for item in earlier.attempts if item.job_id in earlier.of_others}
             found = marked_shared(found, of_others)
-        return mark_abandoned(found, attempts)
+        return mark_abandoned(marked_ahead_of_its_run(found), attempts)
 
     def _of_earlier_jobs(
         self,
@@ -126,12 +128,15 @@ class RunCheckpoints:
         return _Earlier(numbered_before(earlier, lived), of_others, continued_at)
 
     def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
-        """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints."""
+        """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints, or may have:
+        whoever has sent heartbeats from there, of one without a manifest.
+        """
         own = {attempt.name for attempt in attempts}
-        foreign = dict.fromkeys(
-            checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt and checkpoint.attempt not in own
-        )
-        owners = (self.registry.job_of_attempt(name) for name in foreign)
+        names = [checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt]
+        if not all(checkpoint.manifest for checkpoint in checkpoints):
+            times = self.mailbox.heartbeat_times(job)
+            names += sorted(times, key=lambda name: times[name], reverse=True)[:MAX_HEARTBEATS]
+        owners = (self.registry.job_of_attempt(name) for name in dict.fromkeys(names) if name not in own)
         job_ids = [job_id for job_id in dict.fromkeys(owners) if job_id is not None and job_id != job.job_id]
         known = self.registry.known(job_ids[:MAX_EARLIER_JOBS]).values() if job_ids else ()
         return [other for other in known if job.mailbox and other.place == job.place]

@@ -32,6 +32,7 @@ from chalicelib.services.intake.missed_signals import (
     signal_from_metrics,
     signal_from_queue,
     signal_from_saves,
+    signal_from_spot,
     signal_from_start,
     signals_from_heartbeat,
     silence,
@@ -70,13 +71,15 @@ class JobCheck:
             RecoveryError: a source cannot be read now.
         """
         listed = sweep_round.changed.value.get(job.current_attempt) if isinstance(sweep_round.changed, Known) else None
-        is_ending = listed is not None and (listed.has_ended or listed is AttemptStatus.STOPPING)
+        is_told = listed is not None and (
+            listed.has_ended or listed in (AttemptStatus.STOPPING, AttemptStatus.REPAIRING)
+        )
         view: AttemptView | None = None
-        if isinstance(sweep_round.changed, Unknown) or is_ending or sweep_round.is_turn(job, ASK_STATE_EVERY):
+        if isinstance(sweep_round.changed, Unknown) or is_told or sweep_round.is_turn(job, ASK_STATE_EVERY):
             view = self.scheduler.of(job.platform).describe(job.current_attempt)
             ended = signal_from_state(job.job_id, view, now=self.clock.now())
             if ended is not None or view.status is not AttemptStatus.RUNNING:
-                return ended or self._signal_from_queue(job, view)
+                return ended or self._signal_from_queue(job, view) or self._signal_from_what_waits(job, view)
         elif listed is not None and listed is not AttemptStatus.RUNNING:
             return None
         signal = self._signal_from_run(job, sweep_round, readings, view)
@@ -87,7 +90,8 @@ class JobCheck:
         if view is None:  # before anything is reported of a run, the platform must confirm that it trains
             view = self.scheduler.of(job.platform).describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
-                return signal_from_state(job.job_id, view, now=self.clock.now())
+                ended = signal_from_state(job.job_id, view, now=self.clock.now())
+                return ended or self._signal_from_what_waits(job, view)
         is_over = view.is_finishing and signal.fault is not FaultClass.NON_FINITE
         return None if is_over or self._is_left_to_a_person(job, signal) else signal
 
@@ -97,6 +101,14 @@ class JobCheck:
         attempts = self.registry.attempts(job.job_id)
         before = next((attempt for attempt in attempts if attempt.number == job.attempt_number - 1), None)
         signal = signal_from_queue(job, view, before, now=self.clock.now())
+        return None if signal is None or self._is_left_to_a_person(job, signal) else signal
+
+    def _signal_from_what_waits(self, job: Job, view: AttemptView) -> Signal | None:
+        """Of a run that its platform will start again from what it has saved: its bad loss, or a long wait."""
+        if view.status is not AttemptStatus.REPAIRING:
+            return None
+        signal = self._signal_from_heartbeat(job, self.mailbox.heartbeat(job, view)) if job.mailbox else None
+        signal = signal or signal_from_spot(job, view, now=self.clock.now())
         return None if signal is None or self._is_left_to_a_person(job, signal) else signal
 
     def _signal_from_run(

@@ -224,6 +224,15 @@ def test_a_checkpoint_of_a_bad_stretch_is_asked_for_under_a_forensic_id() -> Non
     assert not is_forensic(None)
 
 
+def test_a_rise_that_is_seen_only_as_its_run_is_submitted_again_forbids_its_checkpoints() -> None:
+    case = incident(Phase.RESUBMITTING, F.SOFTWARE_CRASH)
+    after = look(case, seen(spiking(1031, status=S.FAILED), **OLD)).incident
+    assert after.loss.stretches == (Stretch(attempt="lm", from_step=ONSET),)
+    assert after.fault is F.SOFTWARE_CRASH
+    alive = look(case, seen(spiking(1031), **OLD)).incident
+    assert not alive.loss.stretches
+
+
 def test_a_healed_spike_forbids_its_own_checkpoints_only() -> None:
     healed = look(spike(), seen(spiking(1040, "ok", healed_step=1025))).incident
     assert healed.loss.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1025),)

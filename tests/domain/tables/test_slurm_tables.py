@@ -1274,6 +1274,26 @@ def test_attempts_of_earlier_incidents_count_towards_a_requeue_loop() -> None:
     assert (first.rule, first.incident.phase, stop.attempt, stop.hold) == ("adopt.loop", Phase.STOPPING, R1, True)
 
 
+@pytest.mark.parametrize(
+    ("began_ago", "seen_ago", "rule"),
+    [
+        (1 * MINUTE, None, "adopt.loop"),
+        (4 * MINUTE, None, "adopt.platform_restart"),
+        (4 * MINUTE, 3 * MINUTE, "adopt.platform_restart"),
+        (4 * MINUTE, MINUTE / 4, "adopt.loop"),
+    ],
+    ids=str,
+)
+def test_a_start_that_has_run_for_minutes_is_no_loop_while_no_heartbeat_of_now_shows_its_steps(
+    began_ago: timedelta, seen_ago: timedelta | None, rule: str
+) -> None:
+    record = JobRecord(best_before=Known(100), fruitless_before=2, started_by_others=1)
+    seen_at = None if seen_ago is None else NOW - seen_ago
+    lives = start(name=R1, step=85, training_since=NOW - began_ago, heartbeat_at=seen_at)
+    first = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), after=lives, record=record))
+    assert first.rule == rule
+
+
 def test_the_first_start_of_slurm_s_own_after_ours_in_vain_is_watched_and_not_held() -> None:
     ours_in_vain = JobRecord(best_before=Known(100), fruitless_before=2)
     adopted = decided(case(fault=F.NODE_LOST), sees(put_back(step=90), record=ours_in_vain))

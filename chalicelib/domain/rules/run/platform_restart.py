@@ -15,6 +15,7 @@ from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed, result, story, subject
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.diagnosis import failure_signature
+from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.faults.poison import died_at
 from chalicelib.domain.guards.guards import would_hold
@@ -29,6 +30,7 @@ from chalicelib.domain.rules.run.loss import roll_back
 from chalicelib.domain.rules.run.preparing import left_to, settle_try
 from chalicelib.domain.run.bad_nodes import broken_one_of, is_lost
 from chalicelib.domain.run.first_response import begin_stop, shadow
+from chalicelib.domain.run.liveness import LATE
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.mailbox import LossState
@@ -123,7 +125,7 @@ def adopt(context: RuleContext, attempt: AttemptView, name: str) -> Decision:
     actions = (AdoptAttempt(name=name, number=theirs.number, clone_of=attempt.name, why=f"{who} put the job back"),)
     stop = StopJob(attempt=name, why="put back again and again without a gain", hold=True)
     after = context.seen.successor.value if isinstance(context.seen.successor, Known) else None
-    is_loop = _is_loop(spent, context, tries) and not _has_gained(after, incident)
+    is_loop = _is_loop(spent, context, tries) and not _may_have_gained(after, incident, context)
     holds = is_loop and incident.phase is not Phase.RESUBMITTING and not would_hold(context, stop)
     adopted = _under_care(dataclasses.replace(context, incident=incident), attempt, theirs, holds=holds)
     if holds and spent is not None:  # a loop may be faster than our looks: not after the next one, but now
@@ -197,11 +199,17 @@ def _is_loop(spent: Decision | None, context: RuleContext, tries: Sequence[Try])
     return max(of_this_incident, context.seen.record.started_by_others + is_new) > 1
 
 
-def _has_gained(after: AttemptView | None, incident: Incident) -> bool:
-    """The start that the platform has made is past where the old one ended: it was long unseen, and is no loop."""
+def _may_have_gained(after: AttemptView | None, incident: Incident, context: RuleContext) -> bool:
+    """The start that the platform has made is past where the old one ended: it was long unseen, and is no loop. Nor is
+    it shown to be one where it has run for minutes, and no heartbeat of now says how far it came.
+    """
     if after is None or after.status.has_ended:
         return False
-    return has_passed(after.last_step, incident.target_step)
+    began_at = after.training_since
+    is_unseen = (
+        began_at is not None and context.now - began_at >= LATE and not has_fresh_heartbeat(after, now=context.now)
+    )
+    return is_unseen or has_passed(after.last_step, incident.target_step)
 
 
 def _books_closed(context: RuleContext, attempt: AttemptView) -> Incident:
@@ -313,7 +321,7 @@ def adopt_loop(context: RuleContext) -> Decision | None:
     if _put_back(context) is None:
         return None
     closed, tries = over_budget(context), context.incident.resubmission.tries
-    if not _is_loop(closed, context, tries) or _has_gained(context.attempt_seen, context.incident):
+    if not _is_loop(closed, context, tries) or _may_have_gained(context.attempt_seen, context.incident, context):
         return None
     return begin_stop(context, "adopt.loop", f"It is put back again and again and gains nothing: {closed.reason}")
 

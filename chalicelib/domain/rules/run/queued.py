@@ -24,7 +24,9 @@ NO_CAPACITY_TOLD: Final = timedelta(minutes=15)
 def wait_for_spot(context: RuleContext, attempt: AttemptView) -> Decision:
     """It waits for Spot capacity for as long as its user allows."""
     reason = f"{attempt.name} was interrupted and waits for Spot capacity, as long as its MaxWaitTimeInSeconds allows"
-    context, notices = capacity_told(context, context.in_state, reason)
+    since = attempt.interrupted_since
+    waited = max(context.in_state, context.now - since) if since is not None else context.in_state
+    context, notices = capacity_told(context, waited, reason)
     waiting = context.stay("wait.spot", reason, *notices)
     return dataclasses.replace(waiting, look_again_in=context.policy.timing.look_max)
 

@@ -44,9 +44,11 @@ NEWER_HEARTBEAT_WITHIN: Final = timedelta(minutes=30)
 HEARTBEATS_LATE: Final = timedelta(seconds=60)  # how much longer the second is waited for
 
 
-@rule("healed", "heal.confirm")
+@rule("healed", "heal.confirm", "heal.unconfirmed")
 def healed(context: RuleContext) -> Decision | RuleContext | None:
-    """A stall, a false alarm or a repair is over, and its steps move: confirmed by its next heartbeats, then closed."""
+    """A stall, a false alarm or a repair is over, and its steps move: confirmed by its next heartbeats, then closed.
+    Where none of them comes that is new enough, that is told instead.
+    """
     attempt = context.attempt_seen
     moves_again, bad = recovered_itself(context, attempt), bad_fault(attempt)
     if moves_again is not None and bad is not None and not moves_again.incident.is_open:
@@ -164,24 +166,25 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
         # One heartbeat may have been on its way, and of a process that has died since.
         is_young = context.now < claim_at + TWO_HEARTBEATS + HEARTBEATS_LATE
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
-    if _is_newer_heartbeat_due(context, attempt):
-        return _confirm_heal(context, attempt)  # it moved then, and may have died since
+    moved = f"step {step_word(attempt.last_step)} is past {step_word(context.incident.target_step)}"
+    if _is_heartbeat_old(context, attempt):  # it moved then, and may have died since
+        if context.incident.phase in UNTOLD or context.in_phase < NEWER_HEARTBEAT_WITHIN:
+            return _confirm_heal(context, attempt)
+        age = span_word(context.now - attempt.heartbeat_at) if attempt.heartbeat_at else "unknown"
+        reason = (
+            f"{moved}, says its newest heartbeat, which is {age} old: whether {attempt.name} still moves is not shown"
+        )
+        return context.close("heal.unconfirmed", reason, Phase.STOPPED, severity=Severity.WARNING)
     by_whom = "by its own auto-resume" if deferred_at is not None else "without help"
-    return context.close(
-        "healed",
-        f"{attempt.name} moves again {by_whom}: step {step_word(attempt.last_step)} is past "
-        f"{step_word(context.incident.target_step)}",
-        Phase.RECOVERED,
-        severity=Severity.INFO,
-    )
+    reason = f"{attempt.name} moves again {by_whom}: {moved}"
+    return context.close("healed", reason, Phase.RECOVERED, severity=Severity.INFO)
 
 
-def _is_newer_heartbeat_due(context: RuleContext, attempt: AttemptView) -> bool:
+def _is_heartbeat_old(context: RuleContext, attempt: AttemptView) -> bool:
     """Nothing has been done about the run, and its newest heartbeat is old."""
     if attempt.heartbeat_at is None or context.now - attempt.heartbeat_at < HEARTBEAT_OLD_AFTER:
         return False
-    phase = context.incident.phase
-    return phase in UNTOLD or (phase is Phase.HOLDING and context.in_phase < NEWER_HEARTBEAT_WITHIN)
+    return context.incident.phase in (*UNTOLD, Phase.HOLDING)
 
 
 def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:

@@ -24,7 +24,7 @@ from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
 from chalicelib.domain.resume.recovery_doubts import STALE
 from chalicelib.domain.rules.run.loss import roll_back
-from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
+from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, ends_far_off
 from chalicelib.domain.run.movement import watch
 from chalicelib.domain.run.standing import is_standing
 from rekindle.protocol.signals import FaultClass
@@ -64,9 +64,15 @@ def verify_stalled(context: RuleContext) -> Decision | None:
 
 @rule("verify.tell", "verify.confirm", "verify.roll_back", "playbook.checkpoint", "playbook.hand_over")
 def verify_tell(context: RuleContext) -> Decision | None:
-    """A report about it stands: the playbook of the worst one is followed; what only asks to be told is told once."""
+    """A report about it stands: the playbook of the worst one is followed; what only asks to be told is told once, as
+    is an announced end that is over an hour away.
+    """
     attempt = context.attempt_seen
-    standing = [signal for signal in context.incident.signals if is_standing(signal, context, attempt)]
+    standing = [
+        signal
+        for signal in context.incident.signals
+        if is_standing(signal, context, attempt) and not ends_far_off(signal, now=context.now)
+    ]
     if not standing or attempt.status not in ALIVE:
         return None
     worst = min(standing, key=lambda signal: FAULT_RANK[signal.fault or FaultClass.UNCLEAR])
