@@ -44,7 +44,6 @@ def timestamp(description: str) -> Schema:
 
 
 def whole(description: str, *, low: int = 0, high: int = MAX_STEP) -> Schema:
-    """A whole number."""
     return {"type": "integer", "minimum": low, "maximum": high, "description": description}
 
 
@@ -58,12 +57,10 @@ def flag(description: str) -> Schema:
 
 
 def word(description: str, words: Iterable[str]) -> Schema:
-    """One of a few words."""
     return {"type": "string", "enum": [str(word) for word in words], "description": description}
 
 
 def listing(of: Schema, description: str = "") -> Schema:
-    """A list."""
     schema: Schema = {"type": "array", "items": of}
     if description:
         schema["description"] = description
@@ -99,7 +96,6 @@ def table(of: Schema, description: str) -> Schema:
 
 
 def or_null(schema: Schema) -> Schema:
-    """The same, or null."""
     if isinstance(schema.get("type"), str):
         either = {**schema, "type": [schema["type"], "null"]}
         if "enum" in either:

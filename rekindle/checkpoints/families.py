@@ -131,14 +131,19 @@ def of_one_run(found: Sequence[Found], like: Iterable[str] = ()) -> tuple[Found,
             whole.setdefault(joined[item.root], []).append(item)
     own = {family for family in joined.values() if (family.folder, family.name) in known}
     if not own:
-        own = {family for family, items in whole.items() if _may_be_own(items, words)}
-        own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
-        own = {family for family in own if family.format is not Format.FOLDER} or own
+        own = _most_likely(whole, words)
         if len(own) > 1:
             names = " and ".join(sorted(str(family) for family in own)[:MAX_NAMED])
             why = f"which checkpoints are the run's own is not known: {names} could be"
             return tuple(_with(item, why) if item.is_complete else item for item in found)
     return tuple(_judged(item, joined[item.root], own, whole, words[item.root]) for item in found)
+
+
+def _most_likely(whole: Mapping[Family, list[Found]], words: Mapping[str, str | None]) -> set[Family]:
+    """Where nothing tells which family is the run's own: those that could be, rather with an optimizer's state."""
+    own = {family for family, items in whole.items() if _may_be_own(items, words)}
+    own = {family for family in own if any(item.has_optimizer for item in whole[family])} or own
+    return {family for family in own if family.format is not Format.FOLDER} or own
 
 
 def _whole_by_shape(found: Sequence[Found], joined: Mapping[str, Family]) -> tuple[Found, ...]:

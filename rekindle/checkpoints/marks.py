@@ -29,7 +29,6 @@ _FORENSIC_ID: Final = re.compile(r"-f[0-9]+\Z")
 
 
 def forensic_request_id(incident_id: str, number: int) -> str:
-    """The id of a request for a forensic checkpoint."""
     return f"{incident_id}-f{number}"
 
 

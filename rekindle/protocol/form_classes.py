@@ -68,17 +68,18 @@ def object_(kind: Any, fields: list[Field], *, is_document: bool) -> Form:
         unknown.extend(sorted(str(name) for name in wire.keys() - known))
         return _made(kind, _record_members(fields, wire, unknown))
 
-    def schema(written: bool) -> Schema:
-        properties: Schema = {} if tag is None else {tag: {"const": kind.__name__}}
-        properties |= {field.name: field.schema(written) for field in fields}
-        needed = [*begin, *(field.name for field in fields if (written and not field.is_sparse) or field.is_required)]
-        return (
-            {"type": "object", "properties": properties}
-            | ({"required": needed} if needed else {})
-            | ({} if is_document else {"additionalProperties": False})
-        )
+    return Form(write, read, lambda written: _object_schema(begin, fields, written, is_document=is_document))
 
-    return Form(write, read, schema)
+
+def _object_schema(begin: Mapping[str, str], fields: list[Field], written: bool, *, is_document: bool) -> Schema:
+    properties: Schema = {tag: {"const": name} for tag, name in begin.items()}
+    properties |= {field.name: field.schema(written) for field in fields}
+    needed = [*begin, *(field.name for field in fields if (written and not field.is_sparse) or field.is_required)]
+    return (
+        {"type": "object", "properties": properties}
+        | ({"required": needed} if needed else {})
+        | ({} if is_document else {"additionalProperties": False})
+    )
 
 
 def _document_members(fields: list[Field], wire: Mapping[str, Any]) -> dict[str, Any]:

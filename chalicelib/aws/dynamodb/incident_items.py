@@ -57,7 +57,6 @@ def entry_of(outcome: JoinOutcome, stored: Item) -> Entry:
 
 
 def incident_of(stored: Item) -> Incident:
-    """The Incident in its record."""
     incident = read_incident(items.unpack(stored["state"]))
     return replace(
         incident,

@@ -44,17 +44,14 @@ _CONFLICT_TRIES: Final = 8  # a transaction holds an item for some 10 ms; each t
 
 
 def text(value: str) -> Item:
-    """A DynamoDB string."""
     return {"S": value}
 
 
 def number(value: int) -> Item:
-    """A DynamoDB number."""
     return {"N": str(value)}
 
 
 def flag(value: bool) -> Item:
-    """A DynamoDB boolean."""
     return {"BOOL": value}
 
 
@@ -65,7 +62,6 @@ def read_text(item: Mapping[str, Any], name: str) -> str | None:
 
 
 def read_number(item: Mapping[str, Any], name: str, default: int = 0) -> int:
-    """The number attribute `name`."""
     value = item.get(name)
     return default if value is None else int(value["N"])
 
@@ -149,7 +145,6 @@ def unpack(packed: Mapping[str, Any]) -> Any:
 
 
 def key(pk: str, sk: str = META) -> Item:
-    """A primary key."""
     return {"pk": text(pk), "sk": text(sk)}
 
 
@@ -295,7 +290,6 @@ def query(client: Any, table: str, **request: Any) -> Iterator[Item]:
 
 
 def index_query(partition: str, *, newest_first: bool = False) -> dict[str, Any]:
-    """The request for one partition of the index."""
     return {
         "IndexName": INDEX,
         "KeyConditionExpression": "gsi1pk = :p",

@@ -19,8 +19,6 @@ _MISSING: Final = ("NoSuchKey", "NoSuchBucket", "404")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """An object as listed."""
-
     key: str
     bytes: int
     modified_at: datetime

@@ -96,7 +96,6 @@ class DrillWorld:
         return self.run.step_s or ASSUMED_STEP_S
 
     def view(self, now: datetime) -> AttemptView:
-        """The run at `now`."""
         self._settle(now)
         run = self.run
         if run.status is not AttemptStatus.RUNNING and run.status is not AttemptStatus.STOPPING:

@@ -25,8 +25,6 @@ def stop_key(attempt: str, fault: FaultClass) -> str:
 
 
 class ApprovalAnswer(StrEnum):
-    """The answer to an Approval."""
-
     APPROVED = "approved"
     DENIED = "denied"
 

@@ -86,7 +86,6 @@ def bare_type(instance_type: str) -> str:
 
 
 def gpus_of(instance_type: str) -> Maybe[int]:
-    """GPUs of one instance."""
     count = _GPUS.get(bare_type(instance_type))
     if count is None:
         return Unknown(f"the table of GPUs does not hold {instance_type[:40]!r}")

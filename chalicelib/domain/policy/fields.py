@@ -114,7 +114,6 @@ def write_record(value: Any) -> dict[str, Any]:
 
 
 def member_path(path: str, key: str) -> str:
-    """The path of the member `key` of the object at `path`."""
     return f"{path}.{key}" if path else key
 
 

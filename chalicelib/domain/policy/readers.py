@@ -19,14 +19,12 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 def an_object(value: object, at: str) -> Mapping[str, Any]:
-    """A JSON object."""
     if not isinstance(value, Mapping):
         raise InvalidSettings(at, f"must be an object, not {type(value).__name__}")
     return value
 
 
 def a_list(value: object, at: str) -> Sequence[Any]:
-    """A JSON list."""
     if not isinstance(value, list | tuple):
         raise InvalidSettings(at, f"must be a list, not {type(value).__name__}")
     return value
@@ -40,7 +38,6 @@ def only(body: Mapping[str, Any], at: str, known: Sequence[str]) -> None:
 
 
 def a_name(value: str, at: str) -> str:
-    """A name of ours."""
     if not NAME.fullmatch(value):
         raise InvalidSettings(at, f"must have the form {NAME.pattern}")
     return value

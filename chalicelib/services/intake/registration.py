@@ -354,7 +354,6 @@ class Registration:
         return restarts > 0 if restarts is not None else found.created_at > job.attempt_started_at
 
     def current(self, job: Job) -> Attempt | None:
-        """The record of the current attempt."""
         return next(
             (attempt for attempt in self.registry.attempts(job.job_id) if attempt.name == job.current_attempt), None
         )

@@ -35,12 +35,11 @@ class RepairLoad:
 
     def beside(self, incident: Incident, listed: Maybe[NodesDoc]) -> Load:
         """What else is in repair, or waits for one before this Incident."""
-        now, mine, ticket = self.now, _claim(incident), _ticket(incident)
-        others = [other for other in self.opened if _is_beside(other, incident)]
-        ahead = [
-            other for other in others if _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < mine)
-        ]
-        closed = [other for other in self.closed if _is_beside(other, incident)]
+        now, ticket = self.now, _ticket(incident)
+        others, closed = (
+            [other for other in incidents if _is_beside(other, incident)] for incidents in (self.opened, self.closed)
+        )
+        ahead = [other for other in others if _is_ahead(other, incident)]
         ahead += [earlier for earlier in closed if _is_left_in_repair(earlier, listed, now)]
         recent = [*others, *closed]
         group = incident.repair.group if incident.repair else ""
@@ -99,6 +98,10 @@ def _closed_of_late(store: IncidentStore, now: datetime) -> list[Incident]:
         if cursor is None or (page.incidents and now - page.incidents[-1].opened_at > 2 * DAY):
             break
     return found
+
+
+def _is_ahead(other: Incident, incident: Incident) -> bool:
+    return _has_claim(other) and (other.phase in NODE_PHASES or _claim(other) < _claim(incident))
 
 
 def _lost_with(incident: Incident, listed: Maybe[NodesDoc]) -> set[str]:

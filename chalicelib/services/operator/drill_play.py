@@ -84,7 +84,6 @@ class ShadowStore(ReadOnly):
         return self.load(incident_id)
 
     def load(self, incident_id: str) -> StoredIncident:
-        """The shadow Incident."""
         if self._incident is None or self._incident.incident_id != incident_id:
             raise UnknownEntity(f"no drill {incident_id}")
         return StoredIncident(incident=self._incident, inbox=())

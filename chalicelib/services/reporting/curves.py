@@ -42,8 +42,6 @@ CURVES: Final = tuple(_OF_MONITOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curves:
-    """Curves of one Job."""
-
     registry: JobRegistry
     metrics: Metrics
     clock: Clock

@@ -49,7 +49,6 @@ def with_job(incident: Incident, job: Job | None, *, prices: PriceList, clock: C
 
 
 def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
-    """The ledger of an Incident in hand."""
     return with_job(incident, job_of(incident, registry), prices=prices, clock=clock)
 
 
@@ -70,7 +69,6 @@ class Ledgers:
         return self.of(self.store.load(incident_id).incident).to_wire()
 
     def of(self, incident: Incident) -> IncidentLedger:
-        """The ledger of an Incident in hand."""
         return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
     def postmortem(self, incident_id: str) -> str:

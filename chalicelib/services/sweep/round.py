@@ -40,7 +40,6 @@ class SweepRound:
 
 
 def next_round(mark: SweepMark, *, now: datetime) -> SweepMark:
-    """The mark at the beginning of the next round."""
     return replace(
         mark,
         round=mark.round + 1,

@@ -11,9 +11,10 @@ from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import Decision, RuleContext, span_word, subject
 from chalicelib.domain.model.action import ExcludeNodes, Notify, Severity
 from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.incident_parts import Try
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.model.start_view import StartState, Waits
+from chalicelib.domain.model.start_view import StartState, StartView, Waits
 from chalicelib.domain.run.down import no_capacity_key
 from chalicelib.domain.run.movement import new_watch
 
@@ -83,16 +84,8 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
     last = context.incident.resubmission.tries[-1] if context.incident.resubmission.tries else None
     if last is None or last.name != attempt.name or attempt.start is None or not attempt.start.is_queued:
         return None
-    if not isinstance(context.seen.nodes, Known):
-        return None
-    named = {item.node for item in context.incident.resubmission.bad_nodes}
-    if context.in_state < NO_CAPACITY_TOLD:  # left out without a name (bisection.py): the spares may be about to come
-        still_bad = (*still_bad, *(node for node in last.exclude if node not in named))
-    earlier = {node for item in context.incident.resubmission.tries[:-1] for node in item.exclude}
-    # A job that was requeued still excludes what an earlier start was kept away from.
-    over = [node for node in attempt.start.exclude if node in earlier and node not in last.exclude]
-    lifted = [node for node in (*over, *last.exclude) if node not in still_bad]
-    if not lifted:
+    lifted = _needlessly_excluded(context, attempt.start, last, still_bad)
+    if not lifted or not isinstance(context.seen.nodes, Known):
         return None
     nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
     action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="need not stay away")
@@ -102,6 +95,16 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
     )
     reason = f"{attempt.name} need not stay away from {', '.join(lifted)} any more"
     return context.stay("verify.exclusion_lifted", reason, action, tries=tries)
+
+
+def _needlessly_excluded(context: RuleContext, start: StartView, last: Try, still_bad: tuple[str, ...]) -> list[str]:
+    named = {item.node for item in context.incident.resubmission.bad_nodes}
+    if context.in_state < NO_CAPACITY_TOLD:  # left out without a name (bisection.py): the spares may be about to come
+        still_bad = (*still_bad, *(node for node in last.exclude if node not in named))
+    earlier = {node for item in context.incident.resubmission.tries[:-1] for node in item.exclude}
+    # A job that was requeued still excludes what an earlier start was kept away from.
+    over = [node for node in start.exclude if node in earlier and node not in last.exclude]
+    return [node for node in (*over, *last.exclude) if node not in still_bad]
 
 
 @rule("start.suspended", "start.suspended_limit")

@@ -144,17 +144,7 @@ def claim_late(context: RuleContext) -> Decision | None:
 
 def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | None:
     """A stall, a false alarm or a platform repair whose steps move again needs no action."""
-    was_repaired = (
-        context.incident.tracking.repaired_at is not None or context.incident.resubmission.deferred_since is not None
-    )
-    healable = HEALED_BY_REPAIR if was_repaired else HEALABLE
-    if context.incident.fault not in healable or context.incident.is_ordered:
-        return None
-    if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt):
-        return None
-    if not has_passed(attempt.last_step, context.incident.target_step) or attempt.work == STALLED:
-        return None
-    if stands_reported(context):
+    if not _moves_again(context, attempt):
         return None
     deferred_at = context.incident.resubmission.deferred_since
     if deferred_at is not None and attempt.heartbeat_at is not None and attempt.heartbeat_at < deferred_at + LATE:
@@ -178,6 +168,19 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
     by_whom = "by its own auto-resume" if deferred_at is not None else "without help"
     reason = f"{attempt.name} moves again {by_whom}: {moved}"
     return context.close("healed", reason, Phase.RECOVERED, severity=Severity.INFO)
+
+
+def _moves_again(context: RuleContext, attempt: AttemptView) -> bool:
+    """Its fault can heal, it is past the step at which it stood, and nothing that is reported still stands."""
+    was_repaired = (
+        context.incident.tracking.repaired_at is not None or context.incident.resubmission.deferred_since is not None
+    )
+    healable = HEALED_BY_REPAIR if was_repaired else HEALABLE
+    if context.incident.fault not in healable or context.incident.is_ordered:
+        return False
+    if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt) or attempt.work == STALLED:
+        return False
+    return has_passed(attempt.last_step, context.incident.target_step) and not stands_reported(context)
 
 
 def _is_heartbeat_old(context: RuleContext, attempt: AttemptView) -> bool:
