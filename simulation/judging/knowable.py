@@ -265,10 +265,12 @@ def is_unseen(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:
 
 def lives_shown_in_vain(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> int:
     """How many of the newest starts of all its processes gained no checkpoint, of those that something has shown: their
-    events, or where such never arrive the heartbeat that can be read.
+    events, or where such never arrive the heartbeat that can be read. None while that is torn.
     """
     if not source_faults.loses_events():
         return attempt.in_vain
+    if source_faults.tears_heartbeat(attempt.run.name):
+        return 0
     seen_at = source_faults.seen_at(attempt.run.name, now)
     shown = attempt.at(seen_at) if seen_at is not None else None
     return attempt.in_vain - (attempt.life - shown.life) if shown is not None else 0
