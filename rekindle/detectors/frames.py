@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from rekindle.protocol.mailbox import RunPhase
+
 MAX_LINES: Final = 2000
 _HEADER: Final = re.compile(r"(?:Current t|T)hread (?P<name>.{1,200}?)(?P<first> \(most recent call first\))?:\Z")
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line \d{1,9},? in (?P<function>\S.{0,199})\Z')
@@ -104,6 +106,17 @@ COMPILES: Final = (
     ),
 )
 
+# Functions whose names say that a script evaluates, or saves, where it has not announced that. Those outside of the
+# innermost one that trains do not count: `train_and_evaluate` is where a whole run is.
+_TRAINS: Final = re.compile(r"train|fit(?:$|_)|optimi[sz]e|backward|main|<module>", re.IGNORECASE)
+_EVALUATES: Final = re.compile(
+    r"(?:^|_)(?:eval(?:uat(?:e|ion|or))?|val(?:idat(?:e|ion))?|inference)(?:$|_(?!actions?|log|prob|frame|args|config))"
+    r"|(?:^|_)(?:generate|predict)$|(?:^|_)test(?:$|_(?:epoch|loop|model))|estimate_loss",
+    re.IGNORECASE,
+)
+_SAVES: Final = re.compile(r"save|upload|push_to_hub", re.IGNORECASE)
+_SAVERS: Final = ("torch/serialization.py", "torch/distributed/checkpoint/state_dict_saver.py")  # of torch's own
+
 # The bottom of any wait: says nothing about what is waited for.
 _IDLE_FILES: Final = ("threading.py", "queue.py", "selectors.py", "multiprocessing/connection.py")
 # Code that a wait may call on its way down. Anything else inside of it (a hook of the user's) is not waiting.
@@ -136,13 +149,32 @@ def training_frames(text: str) -> tuple[Frame, ...]:
     return tuple(chosen)
 
 
-def is_compiling(frames: tuple[Frame, ...]) -> bool:
+def _is_compiling(frames: tuple[Frame, ...]) -> bool:
     """Whether a function is compiled or tuned somewhere in these."""
     return any(
         frame.file.endswith(row.file) and (not row.functions or frame.function in row.functions)
         for frame in frames
         for row in COMPILES
     )
+
+
+def phase_in(frames: tuple[Frame, ...]) -> RunPhase:
+    """What a training thread that makes no steps is in: start-up where it compiles, an evaluation or a save by the
+    names of its functions, else training.
+    """
+    if _is_compiling(frames):
+        return RunPhase.STARTUP
+    for frame in reversed(frames):
+        if "/torch/" in frame.file:
+            if frame.file.endswith(_SAVERS) and _SAVES.search(frame.function):
+                return RunPhase.SAVING
+        elif _TRAINS.search(frame.function):
+            break
+        elif _SAVES.search(frame.function):
+            return RunPhase.SAVING
+        elif _EVALUATES.search(frame.function):
+            return RunPhase.EVALUATION
+    return RunPhase.TRAINING
 
 
 def waits_in(frames: tuple[Frame, ...]) -> Frame | None:

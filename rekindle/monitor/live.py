@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rekindle.detectors.frames import is_compiling, training_frames, waits_in
+from rekindle.detectors.frames import phase_in, training_frames, waits_in
 from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.monitor import lifetime
@@ -342,13 +342,15 @@ class LiveMonitor(Monitor):
             self._saver.stop()
 
     def _own_phase(self) -> RunPhase | None:
-        """What this rank is inside of, and the others wait for; None in training, and beyond the phase's limit."""
+        """What this rank is inside of, announced or by its stack, and the others wait for; None in training, and beyond
+        the phase's limit.
+        """
         if self._stall.is_stalled:
             return None
         if self._stall.phase is not RunPhase.TRAINING:
             return self._stall.phase
-        compiles = self._is_quiet() and is_compiling(training_frames(stack_of(self._training_thread)))
-        return RunPhase.STARTUP if compiles else None
+        phase = phase_in(training_frames(stack_of(self._training_thread))) if self._is_quiet() else RunPhase.TRAINING
+        return None if phase is RunPhase.TRAINING else phase
 
     def _is_quiet(self) -> bool:
         return self._clock.monotonic() - self._stall.marked_at > QUIET_S

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.detectors.frames import WAITS, training_frames, waits_in
+from rekindle.detectors.frames import WAITS, phase_in, training_frames, waits_in
 from rekindle.detectors.ranks import STRONG, RankRule, find_suspects, first_bad, stalled
 from rekindle.protocol.flights import Call, CallState, Flight, GroupFlight
+from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.reports import RankReport, ReportKind
 
 AT = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
@@ -403,3 +404,29 @@ def test_nobody_is_missing_where_all_wait_for_storage() -> None:
     idle = {f"r{rank}": recorder(40, ended=True) for rank in range(8)}
     verdict = find_suspects(with_recorders(stalls(8, LOADER, odd={6: SLEEPS}), **idle), 8)
     assert (verdict.suspect_ranks, verdict.rule) == ((), RankRule.NOBODY_WAITS)
+
+
+FORWARD = f"{SITE}/torch/nn/modules/module.py Module._call_impl"
+
+
+@pytest.mark.parametrize(
+    ("frames", "phase"),
+    [
+        ((), RunPhase.TRAINING),
+        (("train.py training_step", FORWARD, "model.py GPT.forward"), RunPhase.TRAINING),
+        (("train.py estimate_loss", FORWARD, "model.py GPT.forward"), RunPhase.EVALUATION),
+        (("train.py test", FORWARD, "model.py Net.forward"), RunPhase.EVALUATION),
+        (("train.py Runner.run_validation", "train.py generate"), RunPhase.EVALUATION),
+        (("train.py train_and_evaluate", "train.py train_step", FORWARD), RunPhase.TRAINING),
+        (("train.py train_and_evaluate", "train.py eval_epoch", FORWARD), RunPhase.EVALUATION),
+        (("ppo.py PPO.train", "policies.py Policy.evaluate_actions", FORWARD), RunPhase.TRAINING),
+        (("train.py train", "diffusion.py predict_noise", FORWARD), RunPhase.TRAINING),
+        ((f"{SITE}/torch/utils/checkpoint.py checkpoint", "model.py Block.forward"), RunPhase.TRAINING),
+        (("train.py save_checkpoint", f"{SITE}/torch/serialization.py save"), RunPhase.SAVING),
+        ((f"{SITE}/torch/serialization.py save", f"{SITE}/torch/serialization.py _save"), RunPhase.SAVING),
+        ((f"{SITE}/torch/distributed/checkpoint/state_dict_saver.py save",), RunPhase.SAVING),
+        (("train.py validate", f"{SITE}/torch/_dynamo/convert_frame.py _compile"), RunPhase.STARTUP),
+    ],
+)
+def test_a_stack_tells_what_a_rank_without_steps_is_in(frames: tuple[str, ...], phase: RunPhase) -> None:
+    assert phase_in(training_frames(stack(*LOOP, *frames))) is phase

@@ -529,6 +529,27 @@ def test_a_stall_is_noticed_while_the_main_thread_is_blocked_and_its_end_too(
     assert "Steps move again" in caplog.text
 
 
+def test_a_script_that_evaluates_unannounced_does_not_stall_and_one_that_hangs_after_it_does(
+    started: list[Monitor], box: ObservedBox, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(QUICK, stall_startup_s=2.0, stall_floor_s=2.0)
+    monitor = start(started, box, None, config=config)
+
+    def estimate_loss() -> None:
+        assert not threading.Event().wait(5.0)
+
+    def exchange() -> None:
+        box.wait_heartbeat("run-1", lambda heartbeat: heartbeat.phase is RunPhase.STALLED)
+
+    for step in range(1, 8):
+        monitor.step(step, loss=1.0)
+    estimate_loss()
+    assert "No step for" not in caplog.text
+    monitor.step(8, loss=1.0)
+    exchange()
+    assert "No step for" in caplog.text
+
+
 def test_a_loss_on_a_device_is_read_on_another_thread(started: list[Monitor], box: ObservedBox) -> None:
     read_on: list[str] = []
 
