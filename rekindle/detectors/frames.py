@@ -111,7 +111,7 @@ COMPILES: Final = (
 _TRAINS: Final = re.compile(r"train|fit(?:$|_)|optimi[sz]e|backward|main|<module>", re.IGNORECASE)
 _EVALUATES: Final = re.compile(
     r"(?:^|_)(?:eval(?:uat(?:e|ion|or))?|val(?:idat(?:e|ion))?|inference)(?:$|_(?!actions?|log|prob|frame|args|config))"
-    r"|(?:^|_)(?:generate|predict)$|(?:^|_)test(?:$|_(?:epoch|loop|model))|estimate_loss",
+    r"|(?:^|_)(?:generate|predict)$|^test(?:$|_(?:epoch|loop|model)$)|estimate_loss",
     re.IGNORECASE,
 )
 _SAVES: Final = re.compile(r"save|upload|push_to_hub", re.IGNORECASE)
