@@ -231,6 +231,11 @@ class DurableEngine:
         ]
         return sorted(found, key=_started_at)
 
+    def stop(self, arn: str) -> None:
+        """End an execution, as its owner may; a closed one stays as it is. Raises: NoSuchExecution."""
+        self.load(arn)
+        self._executor.stop_execution(arn)
+
     def succeed(self, callback_id: str, result: bytes) -> None:
         """Complete a callback. Raises: NoSuchExecution, CallbackClosed."""
         self._require_open(callback_id)
