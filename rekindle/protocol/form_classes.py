@@ -106,13 +106,17 @@ def _record_members(fields: list[Field], wire: Mapping[str, Any], unknown: list[
 
 
 def row(kind: Any, fields: list[Field]) -> Form:
-    """A list of all fields in their order."""
+    """A list of all fields in their order. The last ones, as far as they have a default, may be left out: an earlier
+    version did not know them.
+    """
+    least = max((index + 1 for index, field in enumerate(fields) if field.is_required), default=0)
 
     def write(value: Any, defaults: bool) -> list[Any]:
         return [field.form.write(getattr(value, field.name), defaults) for field in fields]
 
     def read(wire: Any, unknown: list[str]) -> Any:
-        pairs = zip(fields, list_of(len(fields), wire), strict=True)
+        is_short = isinstance(wire, list | tuple) and least <= len(wire) < len(fields)
+        pairs = zip(fields, wire if is_short else list_of(len(fields), wire), strict=False)
         return _made(kind, {field.name: within(field.form, field.name, value, unknown) for field, value in pairs})
 
     return Form(write, read, lambda written: row_schema([field.form.schema(written) for field in fields]))

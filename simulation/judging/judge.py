@@ -133,10 +133,11 @@ class Judge(Watcher):
         if job.is_terminal or job.phase is JobPhase.STOPPING or run.owner_stopped or self._is_stop_ordered(attempt):
             return
         self.reckoning.stops(attempt)
-        if attempt.waits_for_itself and run.ill is None and not run.is_ordered:
+        gives_way = self._gives_way(attempt)
+        if attempt.waits_for_itself and run.ill is None and not (run.is_ordered or gives_way):
             self._count("healthy_stopped", run.name, f"{attempt.name} is started again by its own platform")
         is_node_bad = attempt.is_on_bad_node or any(self._just_repaired(node) for node in attempt.nodes)
-        if self._gives_way(attempt):
+        if gives_way:
             return
         if not is_node_bad and any(node.is_ordered for node in attempt.nodes):
             run.is_ordered = True  # it makes room for the repair, and starts elsewhere
@@ -500,7 +501,8 @@ class Judge(Watcher):
             return True  # HyperPod wants it rebooted; that this is false, no source shows
         self._note_strange(run)
         _, at = self._strange.get(run.name, ((0, 0), None))
-        return at is not None and self._now - at < UNWATCHED_AFTER
+        shown = self.world.source_faults.seen_at(run.name, self._now)
+        return at is not None and (self._now - at < UNWATCHED_AFTER or shown is None or shown - at < UNWATCHED_AFTER)
 
     def _note_strange(self, run: TrueRun) -> None:
         """When the newest trouble with the loss or a save struck; after one, or with a trainer that does as it likes,

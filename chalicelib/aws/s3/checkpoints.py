@@ -168,6 +168,7 @@ class S3Checkpoints:
             kind=FORENSIC if is_forensic(manifest.request_id) else manifest.kind.value,
             fenced=view.fenced or late,
             loss_unread=manifest.loss_unread,
+            life=manifest.life,
         )
         if view.fenced:
             return view  # never resumed from, so not worth a listing

@@ -228,7 +228,8 @@ def with_stretch(incident: Incident, stretch: Stretch) -> Incident:
 def _beside(item: Stretch, added: Stretch) -> Stretch | None:
     """What is left of it."""
     is_later = added.to_step is not None and added.to_step <= item.from_step
-    if item.attempt != added.attempt or is_later:
+    is_beyond = added.life is not None and (item.life is None or item.life > added.life)  # it holds what that does not
+    if item.attempt != added.attempt or is_later or is_beyond:
         return item
     if item.to_step is not None:
         return item if item.from_step != added.from_step else None

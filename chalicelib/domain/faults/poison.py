@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.heartbeat_claims import is_beyond_heartbeats
-from chalicelib.domain.faults.lives import is_past
+from chalicelib.domain.faults.lives import is_past, life_of
 from chalicelib.domain.faults.loss import with_stretch
 from chalicelib.domain.faults.signal_facts import concerns, signal_step
 from chalicelib.domain.model.evidence import Stretch, newest_before
@@ -49,7 +49,15 @@ def note_poison(incident: Incident, view: AttemptView | None) -> Incident:
         incident = _lower_onset_to(incident, episode.first_bad)
     if shown is not None:
         incident = _lowered_by_heartbeat(incident, shown)
-    return _kept_from(incident)
+    return _kept_from(incident, _life_of_it(own, shown))
+
+
+def _life_of_it(bad: Sequence[Signal], shown: AttemptView | None) -> int | None:
+    """The life of the attempt whose loss is not finite; None where not all that says so names one."""
+    if shown is not None and _is_bad(shown):
+        return shown.life
+    lives = [life for signal in bad if (life := life_of(signal)) is not None]
+    return max(lives) if lives and len(lives) == len(bad) else None
 
 
 def _is_poison(signal: Signal, incident: Incident, view: AttemptView | None) -> bool:
@@ -120,7 +128,7 @@ def _onset_in(view: AttemptView, incident: Incident) -> Maybe[int]:
     return view.last_step if view.loss_state in BAD_LOSS and is_unnamed else incident.loss.onset_step
 
 
-def _kept_from(incident: Incident) -> Incident:
+def _kept_from(incident: Incident, life: int | None) -> Incident:
     """What it has saved since its onset is not resumed from in later Incidents either, however they start the Job."""
     onset = incident.loss.onset_step
     if incident.loss.onset_attempt is None or incident.loss.onset_fault is not FaultClass.NON_FINITE:
@@ -135,7 +143,7 @@ def _kept_from(incident: Incident) -> Incident:
     ]
     if known and min(known) <= first:
         return incident
-    return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first))
+    return with_stretch(incident, Stretch(attempt=incident.loss.onset_attempt, from_step=first, life=life))
 
 
 def as_begun(incident: Incident, view: AttemptView) -> Incident:
@@ -171,9 +179,9 @@ def without_loaded(incident: Incident, view: AttemptView, checkpoints: Sequence[
     own = next((attempt for attempt in incident.resubmission.tries if attempt.name == view.name), None)
     planned = [checkpoint for checkpoint in loaded if own is not None and checkpoint.root == own.resume_root]
     bad = max(planned or loaded, key=lambda checkpoint: checkpoint.saved_at)
-    if any(stretch.holds(bad.attempt, bad.step) for stretch in loss.stretches):
+    if any(stretch.holds(bad.attempt, bad.step, bad.life) for stretch in loss.stretches):
         return incident
-    return with_stretch(incident, Stretch(attempt=bad.attempt, from_step=bad.step, to_step=bad.step + 1))
+    return with_stretch(incident, Stretch(attempt=bad.attempt, from_step=bad.step, to_step=bad.step + 1, life=bad.life))
 
 
 def _lower_onset(incident: Incident, bad: list[Signal]) -> Incident:

@@ -66,7 +66,8 @@ class LossEpisode(Record):
 class Stretch:
     """Steps of one attempt whose checkpoints are never resumed from: [from_step, to_step), open-ended where None.
 
-    It outlives its Incident: the next one of the Job begins with it.
+    It outlives its Incident: the next one of the Job begins with it. `life`: of the weights that have gone bad, where
+    it is known; what a later life of the attempt has saved does not lie in it.
     """
 
     wire_row: ClassVar[bool] = True  # an Incident has many
@@ -74,10 +75,13 @@ class Stretch:
     attempt: str
     from_step: int
     to_step: int | None = None
+    life: int | None = None
 
-    def holds(self, attempt: str, step: int) -> bool:
-        """A checkpoint of that attempt and step lies in it."""
-        return attempt == self.attempt and step >= self.from_step and (self.to_step is None or step < self.to_step)
+    def holds(self, attempt: str, step: int, life: int | None) -> bool:
+        """A checkpoint of that attempt, step and life lies in it."""
+        is_later = self.life is not None and life is not None and life > self.life
+        is_of_it = attempt == self.attempt and not is_later
+        return is_of_it and step >= self.from_step and (self.to_step is None or step < self.to_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,8 @@ class CheckpointView(Record):
     """One checkpoint, newest first in an observation. `problems` empty means verified; `attempt` wrote it.
 
     `fenced` is True for one written by an attempt after it had been superseded: never resumed from. `loss_unread`: the
-    loss could not be read as it was saved, so that whether its weights are finite is not known.
+    loss could not be read as it was saved, so that whether its weights are finite is not known. `life`: of the attempt,
+    as its manifest says.
     """
 
     step: int
@@ -225,6 +226,7 @@ class CheckpointView(Record):
     problems: tuple[str, ...] = ()
     fenced: bool = False
     loss_unread: bool = False
+    life: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,7 +131,8 @@ def marked_bad_steps(
     """The same, with a problem on each that lies in a stretch in which an earlier Job's loss was bad."""
     return tuple(
         replace(checkpoint, problems=(*checkpoint.problems, _BAD))
-        if checkpoint.attempt and any(stretch.holds(checkpoint.attempt, checkpoint.step) for stretch in stretches)
+        if checkpoint.attempt
+        and any(stretch.holds(checkpoint.attempt, checkpoint.step, checkpoint.life) for stretch in stretches)
         else checkpoint
         for checkpoint in checkpoints
     )

@@ -106,7 +106,7 @@ def _may_be_resumed(item: CheckpointView, incident: Incident, limit: int | None)
         return False
     if checkpoint_key(item) in incident.resubmission.excluded_checkpoints or (limit is not None and item.step > limit):
         return False
-    return not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
+    return not any(stretch.holds(item.attempt, item.step, item.life) for stretch in incident.loss.stretches)
 
 
 def _limit(incident: Incident, policy: Policy) -> tuple[int | None, str]:
@@ -169,7 +169,7 @@ def left_in_doubt(checkpoints: Sequence[CheckpointView], incident: Incident, mos
         for item in checkpoints
         if _is_whole(item)
         and item.kind != FORENSIC
-        and any(stretch.holds(item.attempt, item.step) for stretch in open_ones)
+        and any(stretch.holds(item.attempt, item.step, item.life) for stretch in open_ones)
     ]
     newest = max(doubtful, key=_order, default=None)
     fit = max((item for item in checkpoints if _may_be_resumed(item, incident, None)), key=_order, default=None)
@@ -263,7 +263,7 @@ def newest_verified(checkpoints: tuple[CheckpointView, ...], incident: Incident,
             and not item.problems
             and not item.fenced
             and item.kind != FORENSIC
-            and not any(stretch.holds(item.attempt, item.step) for stretch in incident.loss.stretches)
+            and not any(stretch.holds(item.attempt, item.step, item.life) for stretch in incident.loss.stretches)
             and not (
                 item.attempt == incident.loss.onset_attempt and isinstance(onset, Known) and item.step >= onset.value
             )

@@ -272,3 +272,16 @@ def test_an_unknown_reason_survives() -> None:
 
 def test_what_guards_may_hold_back_is_what_the_actions_call_harmful() -> None:
     assert {harm.value for harm in Harm} == HARMFUL
+
+
+@pytest.mark.parametrize(("wire", "life"), [(["lm", 5, None, 2], 2), (["lm", 5, None], None), (["lm", 5], None)])
+def test_a_row_of_an_earlier_version_lacks_the_fields_that_came_later(wire: list[Any], life: int | None) -> None:
+    record = incident().to_wire() | {"loss": {"stretches": [wire]}}
+    [stretch] = Incident.from_wire(record).loss.stretches
+    assert (stretch.attempt, stretch.from_step, stretch.life) == ("lm", 5, life)
+
+
+@pytest.mark.parametrize("wire", [["lm"], [], ["lm", 5, None, None, 1]])
+def test_a_row_without_what_it_needs_or_with_more_than_is_known_is_refused(wire: list[Any]) -> None:
+    with pytest.raises(MalformedRecord):
+        Incident.from_wire(incident().to_wire() | {"loss": {"stretches": [wire]}})

@@ -238,9 +238,19 @@ def test_a_healed_spike_forbids_its_own_checkpoints_only() -> None:
     assert healed.loss.stretches == (Stretch(attempt="lm", from_step=ONSET, to_step=1025),)
     assert not healed.is_poisoned
     (later,) = healed.loss.stretches
-    held = [step for step in (999, 1000, 1024, 1025) if later.holds("lm", step)]
+    held = [step for step in (999, 1000, 1024, 1025) if later.holds("lm", step, None)]
     assert held == [1000, 1024]
-    assert not later.holds("lm-r2", 1010)
+    assert not later.holds("lm-r2", 1010, None)
+
+
+@pytest.mark.parametrize(
+    ("of", "saved_by", "is_held"), [(None, 3, True), (1, None, True), (1, 0, True), (1, 1, True), (1, 2, False)]
+)
+def test_what_a_later_life_has_saved_is_not_poisoned_with_an_earlier_one(
+    of: int | None, saved_by: int | None, is_held: bool
+) -> None:
+    """None: not known, which may be any."""
+    assert Stretch(attempt="lm", from_step=5, life=of).holds("lm", 7, saved_by) is is_held
 
 
 def test_a_spike_that_healed_after_it_was_marked_leaves_the_run_clean() -> None:
