@@ -7,7 +7,8 @@ from typing import Final
 
 from rekindle.monitor.base.trouble import logger
 
-SEEN: Final = {"transformers": ("5.23", "5.24"), "torch": ("2.13", "2.14")}  # docs/integrations.md says which names
+# docs/integrations.md says which names.
+SEEN: Final = {"transformers": ("5.23", "5.24"), "torch": ("2.13", "2.14", "2.15")}
 
 _warned: set[str] = set()
 
