@@ -41,7 +41,10 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     ),
     Harmless(
         name="none_of_them",
-        pattern=rf"\b(?:no|without|never|zero|{_COUNT_0}|free of) "
+        pattern=r"\bno (?:gpu|device|node|nic|link|rank|worker|file|shard)s? (?:has|have|is|are|was|were) (?:been )?"
+        r"(?:fallen off the bus|lost|down|dead|killed|failed|corrupt(?:ed)?|truncated|preempted|drained)\b"
+        r"|\b(?:is|are|was|were) not (?:corrupt(?:ed)?|truncated|preempted|cancelled|killed)\b"
+        rf"|\b(?:no|without|never|zero|{_COUNT_0}|free of) "
         r"(?:an? |any |more |further |single |new |cuda |gpu |host |ever "
         r"|ran |run |went ){0,3}(?:out[- ]of[- ]memory|ooms?|timeouts?|hangs?|crash(?:es)?|deadlocks?|interruptions?"
         r"|nans?)\b",
@@ -63,9 +66,10 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         r"|uncorrectable"
         r"|correctable|single bit|double bit|dbe|sbe)(?: count| total"
         r"| errors?)?['\"]?\s{0,30}[:=|]{1,2}\s{0,30}(?:0(?![\d.x])|no(?=\s{0,3}(?:[,;|)\n]|\Z))|none\b|false\b"
-        r"|n/a\b)"
+        r"|n/a\b)|\boom(?:_group)?_kill 0(?![\d.])"
+        r"|\b(?:pending|failures?|correctable|uncorrectable) no(?=\s{0,3}(?:[,;|)\n]|\Z))"
         rf"|\b(?:{_COUNT_0}|no|zero) "
-        r"(?:(?:uncorrectable|correctable|double[- ]bit|single[- ]bit|fatal|nvlink|ecc|xid|gpu"
+        r"(?:(?:uncorrectable|correctable|ue|ce|double[- ]bit|single[- ]bit|fatal|nvlink|ecc|xid|gpu"
         r"|cuda|nccl|hardware|"
         r"io|i/o|new|critical|volatile|aggregate|memory|node|disk|storage|other|known) ){0,4}(?:errors?|failures?"
         r"|faults?|xids?|sxids?|exceptions?|nans?|problems?|issues?|preemptions?)\b",
@@ -116,8 +120,8 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
     Harmless(
         name="advice",
         pattern=r"(?:install|register|enabl|attach|add|set)\w{0,5} [^\n]{0,60}\bhandlers?\b[^\n]{0,60}"
-        r"|[^\n]{0,60}\bhandlers?\b (?:is |was |are |were |has been |have been )?(?:installed|registered|enabled"
-        r"|attached|set|ready|in place)\b[^\n]{0,60}"
+        r"|[^\n]{0,60}\bhandl(?:ers?|ing)\b (?:is |was |are |were |has been |have been )?(?:installed"
+        r"|registered|enabled|attached|set|ready|in place)\b[^\n]{0,60}"
         r"|\b(?:avoid|prevent"
         r"|in case of|(?<!unable )to handle|resilient to|tolerate|protects? (?:from|against)|recover(?:ed|ing|y)? from"
         r"|guards? against"
@@ -143,6 +147,25 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         source="a run that has come back says what it came back from",
     ),
     Harmless(
+        name="answered_no",
+        pattern=r"[^\n?]{0,200}\?\s{0,3}(?:no|none|false|0)\s{0,3}(?=\n|\Z)"
+        r"|[^\n]{0,120}[:=] {0,3}(?:no (?:\w{1,16} )?(?:notices?|events?|warnings?|interruptions?)"
+        r"|not (?:scheduled|pending|seen|raised))\s{0,3}(?=\n|\Z)"
+        r"|\bno (?:scheduled|pending|planned) (?:maintenance )?(?:maintenance|events?|interruptions?|terminations?)\b"
+        r"|[^\n]{0,120}\b(?:raised|seen|hit|caught|reported|detected) (?:0|zero) times\b",
+        example="Killed by user request? no; spot interruption: no notice",
+        source="scripts that print what they have looked for: EC2 instance-action answers 404 while nothing is planned",
+    ),
+    Harmless(
+        name="if_you",
+        pattern=r"\bif (?:you|it|this|training|the (?:run|job)) (?:still |ever |also )?(?:runs? into|sees?|gets?|hits?"
+        r"|encounters?|receives?|faces?)\b[^\n.;]{0,160}"
+        r"|\b(?:if|when|whenever|unless|in case) (?:\w{1,20} ){0,3}?(?:loss|losses|gradients?|norms?|logits|values?) "
+        r"(?:is|are|becomes?|goes|turns?) (?:nan|inf|infinite|not finite|non-finite)\b",
+        example="If you run into CUDA out of memory, lower the batch; raise ValueError if loss is nan (checked)",
+        source="advice and settings in the words of start-up lines: what would be done, and when",
+    ),
+    Harmless(
         name="in_that_case",
         pattern=r"\b(?:if|whenever|unless|in case) (?:the |an? |your |this |that |any )?(?:\w{1,20} ){0,3}?(?:is"
         r"|are|gets?|be|becomes?) (?:being )?"
@@ -163,7 +186,7 @@ HARMLESS: Final[tuple[Harmless, ...]] = (
         pattern=r"(?:\A|(?<=\n))(?![^\n]{0,200}failing async write)[^\n]{0,300}\b(?:will retry|retrying|retry in"
         r"|retry \d|retried|attempt \d{1,3}(?:/"
         r"| of )\d{1,3}|ignoring|ignored|falling back|"
-        r"suppressed)\b[^\n]{0,200}",
+        r"suppressed|(?:is|are) handled (?:by|with))\b[^\n]{0,200}",
         example="WARNING botocore: caught ReadTimeoutError, retrying in 2 s (attempt 1 of 5)",
         source="urllib3, botocore, datasets: handled where it happened",
     ),
