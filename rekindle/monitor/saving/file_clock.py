@@ -8,22 +8,33 @@ import secrets
 import time
 from pathlib import Path
 
+TRIES = 3
+QUICK_S = 0.05  # a disk that others are writing to takes a second to keep a byte
+
 
 def file_time_of(began: float, place: Path) -> float | None:
     """What the file system of `place` had for the time when this host's monotonic clock stood at `began`.
 
-    A file is made beside it, without a name where that is possible, and its time read. Not later than it was. None
-    where no file can be made there. Never raises.
+    A file is made beside it, without a name where that is possible, and its time read. Not later than it was, and
+    earlier by no more than that took: on a busy disk it is tried again. None where no file can be made there. Never
+    raises.
     """
+    latest: float | None = None
     try:
         device = os.stat(place).st_dev
         folder = place.parent
         if os.stat(folder).st_dev != device:  # the root of a file system of its own
             folder = place
-        written_at = written_now(str(folder))
+        for _ in range(TRIES):
+            asked = time.monotonic()
+            written_at = written_now(str(folder))
+            answered = time.monotonic()
+            latest = max(latest or 0.0, written_at - (answered - began))
+            if answered - asked < QUICK_S:
+                break
     except OSError:
-        return None
-    return written_at - (time.monotonic() - began)
+        return latest
+    return latest
 
 
 def written_now(folder: str) -> float:

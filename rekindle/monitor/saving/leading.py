@@ -128,9 +128,14 @@ class Leader:
         return self._open is not None and self._open.plan == plan and self._open.here.is_full(exchange)
 
     def await_parts(self, save: str, over: Over, *, is_planned: bool = False) -> None:
-        """Call `over` when every rank's part of that save is over."""
+        """Call `over` when every rank's part of that save is over. Of too many, one that nobody has asked for is
+        awaited no longer.
+        """
         if len(self._awaited) >= MAX_AWAITED:
-            self._awaited.pop(0).over("too many saves wait for the other ranks' parts", {})
+            dropped = next((awaited for awaited in self._awaited if awaited.began is None), self._awaited[0])
+            self._awaited.remove(dropped)
+            if not dropped.has_failed:
+                dropped.over("too many saves wait for the other ranks' parts", {})
         now = self._clock.monotonic()
         self._awaited.append(
             AwaitedSave(
