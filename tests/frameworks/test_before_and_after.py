@@ -250,7 +250,7 @@ def test_a_script_asked_by_a_signal_trains_on_and_a_plan_is_resumed_from_and_its
         assert again.ended() == 0, again.output
         # Lightning counts the updates that it makes, and goes on until it has made them all.
         left_out = set() if name == "lightning_fit" else {22, 23}
-        assert sorted(again.losses) == sorted(set(range(21, STEPS + 1)) - left_out)
+        assert sorted(again.losses) == sorted(set(range(21, STEPS + 1)) - left_out), again.output
         assert again.losses[21] == pytest.approx(first.losses[21])
 
 
