@@ -278,7 +278,7 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
         yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
     stretches = member(incident, "loss", "stretches")
     for stretch in stretches if isinstance(stretches, list) else []:
-        if isinstance(stretch, list) and len(stretch) == 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
+        if isinstance(stretch, list) and len(stretch) >= 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
             yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
 
 

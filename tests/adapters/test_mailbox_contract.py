@@ -125,6 +125,7 @@ class FakeDesk:
                 kind="periodic",
                 saved_at=saved_at,
                 problems=("rank-1.bin is missing",) if lose else (),
+                life=0,
             )
         )
 
@@ -219,6 +220,7 @@ def test_checkpoints_come_newest_first_and_verified(sides: Sides) -> None:
         attempt="lm-7b",
         kind="periodic",
         saved_at=at(300),
+        life=0,
     )
 
 

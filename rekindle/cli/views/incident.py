@@ -132,8 +132,8 @@ def _stretches(incident: Mapping[str, Any]) -> str:
     reported = []
     stretches = member(incident, "loss", "stretches")
     for stretch in stretches if isinstance(stretches, list) else []:
-        if isinstance(stretch, list) and len(stretch) == 3 and isinstance(stretch[1], int):
-            attempt, low, high = stretch
+        if isinstance(stretch, list) and len(stretch) >= 3 and isinstance(stretch[1], int):
+            attempt, low, high = stretch[:3]
             reported.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
     return f"checkpoints of {', '.join(reported)}" if reported else ""
 
