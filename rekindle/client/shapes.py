@@ -64,6 +64,19 @@ def windows(value: Any) -> str:
     return " ".join(f"{low}:{high}" for low, high in pairs)
 
 
+def bad_steps(incident: Any) -> list[tuple[str, int, int | None]]:
+    """Steps of an attempt, [from, to), whose checkpoints are not resumed from, because the loss was bad there; `to` is
+    None where they go on. What a newer service says behind these three is left out.
+    """
+    found = member(incident, "loss", "stretches")
+    rows = [row[:3] for row in found if isinstance(row, list) and len(row) >= 3] if isinstance(found, list) else []
+    return [
+        (str(attempt), low, high if isinstance(high, int) else None)
+        for attempt, low, high in rows
+        if isinstance(low, int)
+    ]
+
+
 def moment(body: Any, *names: str) -> datetime | None:
     """An aware UTC time, None where there is none that can be read."""
     value = member(body, *names)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
-from rekindle.client.shapes import member, moment, objects, word
+from rekindle.client.shapes import bad_steps, member, moment, objects, word
 from rekindle.compat import UTC
 from rekindle.console.charts import Chart, draw
 from rekindle.console.curve import Curve, Mark, MarkKind
@@ -276,10 +276,9 @@ def marks_of_incident(incident: Mapping[str, Any], step_at: Sequence[Point] = ()
     yield from _ways_back(incident, step_at, target)
     for low, high in _pairs(member(incident, "loss", "skips")):
         yield Mark(kind=MarkKind.SKIP, low=low, high=high, label=f"data of {low:.0f}-{high - 1:.0f} skipped")
-    stretches = member(incident, "loss", "stretches")
-    for stretch in stretches if isinstance(stretches, list) else []:
-        if isinstance(stretch, list) and len(stretch) >= 3 and _is_number(stretch[1]) and _is_number(stretch[2]):
-            yield Mark(kind=MarkKind.BAD, low=float(stretch[1]), high=float(stretch[2]), label="not resumed from")
+    for _, first, end in bad_steps(incident):
+        if end is not None:
+            yield Mark(kind=MarkKind.BAD, low=float(first), high=float(end), label="not resumed from")
 
 
 def _ways_back(incident: Mapping[str, Any], step_at: Sequence[Point], reached: float | None) -> Iterator[Mark]:

@@ -104,17 +104,8 @@ def signal_from_queue(job: Job, view: AttemptView, before: Attempt | None, *, no
     start, since = view.start, before.ended_at if before is not None else None
     if start is None or not start.is_queued or start.held or since is None or now - since < QUEUED_AFTER:
         return None
-    return Signal(
-        kind=SignalKind.ATTEMPT_STATE,
-        source=SignalSource.SWEEP,
-        occurred_at=since,
-        dedupe_key=f"queued-again:{view.name}"[:200],
-        summary=f"{view.name} waits in the queue; what it takes the place of ended at {since:%H:%M} UTC",
-        job_id=job.job_id,
-        attempt=view.name,
-        fault=FaultClass.UNCLEAR,
-        evidence={"found_by": "sweep", "status": view.status.value},
-    )
+    summary = f"{view.name} waits in the queue; what it takes the place of ended at {since:%H:%M} UTC"
+    return _waits(job, view, summary, dedupe_key=f"queued-again:{view.name}", since=since)
 
 
 def signal_from_spot(job: Job, view: AttemptView, *, now: datetime) -> Signal | None:
@@ -122,12 +113,17 @@ def signal_from_spot(job: Job, view: AttemptView, *, now: datetime) -> Signal | 
     since = view.interrupted_since
     if not view.waits_for_spot or since is None or now - since < QUEUED_AFTER:
         return None
+    summary = f"{view.name} was interrupted at {since:%H:%M} UTC, and waits for Spot capacity"
+    return _waits(job, view, summary, dedupe_key=f"spot:{view.name}:{since:%Y%m%dT%H%M%S}", since=since)
+
+
+def _waits(job: Job, view: AttemptView, summary: str, *, dedupe_key: str, since: datetime) -> Signal:
     return Signal(
         kind=SignalKind.ATTEMPT_STATE,
         source=SignalSource.SWEEP,
         occurred_at=since,
-        dedupe_key=f"spot:{view.name}:{since:%Y%m%dT%H%M%S}"[:200],
-        summary=f"{view.name} was interrupted at {since:%H:%M} UTC, and waits for Spot capacity",
+        dedupe_key=dedupe_key[:200],
+        summary=summary,
         job_id=job.job_id,
         attempt=view.name,
         fault=FaultClass.UNCLEAR,

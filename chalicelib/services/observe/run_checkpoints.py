@@ -129,7 +129,7 @@ class RunCheckpoints:
 
     def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
         """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints, or may have:
-        whoever has sent heartbeats from there, of one without a manifest.
+        one without a manifest may be of any attempt that has sent heartbeats into this mailbox.
         """
         own = {attempt.name for attempt in attempts}
         names = [checkpoint.attempt for checkpoint in checkpoints if checkpoint.attempt]

@@ -10,6 +10,7 @@ from typing import Any
 from rekindle.cli.views.guards import held, questions
 from rekindle.client.shapes import (
     NOTHING,
+    bad_steps,
     day_and_time,
     member,
     moment,
@@ -129,12 +130,10 @@ def _repairs(incident: Mapping[str, Any], style: Style) -> str:
 
 def _stretches(incident: Mapping[str, Any]) -> str:
     """Steps whose checkpoints are never resumed from, because the loss was bad there."""
-    reported = []
-    stretches = member(incident, "loss", "stretches")
-    for stretch in stretches if isinstance(stretches, list) else []:
-        if isinstance(stretch, list) and len(stretch) >= 3 and isinstance(stretch[1], int):
-            attempt, low, high = stretch[:3]
-            reported.append(f"{attempt} steps {low}" + (f"-{high - 1}" if isinstance(high, int) else " and later"))
+    reported = [
+        f"{attempt} steps {low}" + (f"-{high - 1}" if high is not None else " and later")
+        for attempt, low, high in bad_steps(incident)
+    ]
     return f"checkpoints of {', '.join(reported)}" if reported else ""
 
 

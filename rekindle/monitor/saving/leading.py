@@ -128,8 +128,8 @@ class Leader:
         return self._open is not None and self._open.plan == plan and self._open.here.is_full(exchange)
 
     def await_parts(self, save: str, over: Over, *, is_planned: bool = False) -> None:
-        """Call `over` when every rank's part of that save is over. Of too many, one that nobody has asked for is
-        awaited no longer.
+        """Call `over` when every rank's part of that save is over. Beyond MAX_AWAITED the oldest
+        periodic one is given up, or the oldest of all where every one was requested.
         """
         if len(self._awaited) >= MAX_AWAITED:
             dropped = next((awaited for awaited in self._awaited if awaited.began is None), self._awaited[0])
