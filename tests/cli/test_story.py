@@ -12,17 +12,22 @@ from chalicelib.domain.model.node_findings import Finding, FindingKind
 from chalicelib.domain.model.repair import NodeRepair, OutsideRepair, Route, Rung, Step, StepState
 from rekindle.cli.views.incident import incident_text
 from rekindle.cli.views.overview import incident_table
+from rekindle.client.shapes import bad_steps
 from rekindle.client.table import Style
+from rekindle.console.curve import MarkKind
+from rekindle.console.curves import marks_of_incident
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 PLAIN = Style(columns=100)
 
 
-def shown(**more: Any) -> str:
+def wire_of(**more: Any) -> dict[str, Any]:
     base = {"incident_id": "inc-lm-1", "job_id": "lm", "cluster": None, "opened_at": NOW, "phase_entered_at": NOW}
-    return incident_text(
-        {**Incident(**base, phase=Phase.HOLDING).changed(**more).to_wire(defaults=True), "timeline": []}, PLAIN
-    )
+    return Incident(**base, phase=Phase.HOLDING).changed(**more).to_wire(defaults=True)
+
+
+def shown(**more: Any) -> str:
+    return incident_text({**wire_of(**more), "timeline": []}, PLAIN)
 
 
 def test_a_suspect_is_named_with_its_host_its_grounds_and_its_stacks() -> None:
@@ -59,6 +64,16 @@ def test_reports_that_point_at_nobody_are_told_as_such() -> None:
 def test_steps_whose_checkpoints_are_not_used_are_told() -> None:
     stretches = (Stretch(attempt="lm", from_step=50, to_step=70), Stretch(attempt="lm-r2", from_step=90))
     assert "checkpoints of lm steps 50-69, lm-r2 steps 90 and later" in shown(stretches=stretches)
+
+
+def test_a_curve_marks_the_same_steps() -> None:
+    """As the service writes them; what is no such row is passed over."""
+    known = Stretch(attempt="lm", from_step=50, to_step=70, life=2)
+    rows = wire_of(stretches=(known, Stretch(attempt="lm-r2", from_step=90)))["loss"]["stretches"]
+    incident = {"loss": {"stretches": [*rows, ["lm", 3], "lm", ["lm", None, 4, 0]]}}
+    assert bad_steps(incident) == [("lm", 50, 70), ("lm-r2", 90, None)]
+    assert [(mark.kind, mark.low, mark.high) for mark in marks_of_incident(incident)] == [(MarkKind.BAD, 50.0, 70.0)]
+    assert bad_steps({"loss": {"stretches": None}}) == bad_steps(None) == []
 
 
 def test_a_nodes_incident_says_which_node_what_was_found_and_what_was_done() -> None:
