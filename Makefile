@@ -54,13 +54,13 @@ $(VENV)/.docs: $(VENV)/.ready requirements-docs.txt
 	touch $@
 
 # A real Slurm of each version, in a folder of its own.
-$(VENV)/.slurm-%: $(VENV)/.ready localcloud/slurm/install.py
-	$(BIN)/python -m localcloud.slurm.install --version $* --root $(VENV)/slurm-$*
+$(VENV)/.slurm-%: $(VENV)/.ready tests/slurm/lab/install.py
+	$(BIN)/python -m tests.slurm.lab.install --version $* --root $(VENV)/slurm-$*
 	touch $@
 
 # Chromium and its driver, in the same two ways. The file says where they are.
 $(VENV)/.chromium: $(VENV)/.ready
-	$(BIN)/python -m localcloud.chromium_install --root $(VENV)/chromium >$@.new
+	$(BIN)/python -m tests.console.chromium_install --root $(VENV)/chromium >$@.new
 	mv $@.new $@
 
 demo: $(VENV)/.ready  ## recover four real faults on the embedded cloud (ARGS='--fault nan --seed 7 --json')
@@ -169,7 +169,7 @@ format: $(VENV)/.ready  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.ready  ## counts and ratios: import time, storm, overhead, durable operations
+bench: $(VENV)/.ready  ## counts and ratios: cold starts, overhead, the monitor, detectors, hangs, fleets (ARGS=overhead)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 package: $(VENV)/.ready  ## the deployable template and bundle in build/package

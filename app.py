@@ -6,13 +6,15 @@ Event handlers stay in this file: on Lambda a Blueprint's handler would bypass a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chalice.app import Chalice, CloudWatchEvent, IAMAuthorizer, Rate, Request, Response, SQSEvent
 
-from chalicelib.api.problems import ApiResponse, of_framework
 from chalicelib.bootstrap import operations, service, warm_up
-from chalicelib.ingest.patterns import NOTICES, PATTERNS
+from chalicelib.ingest.detail_types import NOTICES, PATTERNS
+
+if TYPE_CHECKING:
+    from chalicelib.api.problems import ApiResponse
 
 app = Chalice(app_name="rekindle", configure_logs=False)
 SIGNED = IAMAuthorizer()  # AWS credentials with execute-api:Invoke; nothing of this API is public
@@ -89,7 +91,7 @@ def sweep(_: CloudWatchEvent) -> None:
 @app.lambda_function(name="recover")
 def recover(event: Any, context: Any) -> Any:
     """One durable execution per Incident; started by its alias only. Only this function loads the durable SDK."""
-    from chalicelib.recovery.entry import durable_recovery
+    from chalicelib.recovery.workflow import durable_recovery
 
     ready = service()
     keeper = ready.clients("lambda")
@@ -119,6 +121,7 @@ def _operation(name: str) -> Callable[..., Response]:
     return answer
 
 
+warm_up()  # before the routes are loaded: no garbage is looked for meanwhile
 for operation in operations():  # chalicelib/api/operations/routes.py; none in a function that answers no requests
     app.route(operation.address, methods=[operation.method], authorizer=SIGNED, name=operation.name)(
         _operation(operation.name)
@@ -135,6 +138,8 @@ def within_its_time(event: Any, get_response: Any) -> Any:
 @app.middleware("http")
 def as_problem(event: Any, get_response: Any) -> Response:
     """Chalice's own refusals and errors become problem documents, too."""
+    from chalicelib.api.problems import of_framework
+
     response: Response = get_response(event)
     answer = of_framework(response.status_code, response.body, response.headers)
     return response if answer is None else _response(answer)
@@ -156,6 +161,3 @@ def slack_commands() -> Response:
 def hook_in(name: str) -> Response:
     """Alerts of other monitoring. Authenticated by the source's own secret, not by IAM."""
     return _response(service().hooks.answer(name, _request().headers, _raw()))
-
-
-warm_up()

@@ -1,4 +1,4 @@
-"""`make bench [ARGS="imports overhead monitor guest"]`: each part prints one table; all parts without ARGS."""
+"""`make bench [ARGS="overhead monitor"]`: each part prints one table; all parts without ARGS."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ PARTS = {
     "imports": "benchmarks.bench_cold",
     "overhead": "benchmarks.bench_overhead",
     "monitor": "benchmarks.bench_monitor",
-    "guest": "benchmarks.bench_guest",
-    "sweep": "benchmarks.bench_sweep",
     "detectors": "benchmarks.detectors",
     "healthy": "benchmarks.healthy",
-    "signatures": "benchmarks.signatures",
     "field": "benchmarks.field",
     "hangs": "benchmarks.hangs",
     "fleet": "benchmarks.fleet",

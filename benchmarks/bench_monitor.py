@@ -1,6 +1,6 @@
 """What the monitor costs the training process, with all of its threads at work.
 
-    make bench ARGS=monitor          python -m benchmarks.bench_monitor [--steps 3000] [--pace-ms 2] [--json]
+    make bench ARGS=monitor          python -m benchmarks.bench_monitor [--steps 3000] [--pace-ms 2]
 
 Four worlds: a directory as mailbox; and S3 mailbox, bus and metrics at an AWS that cannot be reached, that never
 answers, or that denies everything. For each: processor time of `Monitor.step` on the training thread and its share of a
@@ -10,20 +10,14 @@ time too); processor time of all the monitor's other threads, as a share of one 
 
 A step comes every 2 ms, fifty times busier than the 100 ms that it is held against, and all rhythms are quicker too.
 Processors and their caches are then warm for it; `--steps 300 --pace-ms 100` measures what a step costs a real run.
-
-Then, where PyTorch is installed, many ranks that agree on saves through one TCPStore (see `crowd`): each rank is a
-light forked process, and all of them share this machine's cores, so wall-clock times grow with the machine's load and
-not only with the agreement.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -33,12 +27,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.util import find_spec
 
 from rekindle.monitor.base.settings import Config
 from rekindle.monitor.starting import start_in
 
-RANKS = (1, 2, 8, 32, 64, 128, 256)
 STEP_MS = 100.0  # a short step of a large run; longer ones make the share smaller
 GOAL_PERCENT = 0.05
 AWS = {
@@ -182,50 +174,12 @@ def measure(steps: int, world: str, pace_s: float) -> dict[str, float]:
     }
 
 
-def crowd(ranks: int) -> dict[str, float]:
-    """What `benchmarks.crowd` measured, in a process of its own: forking needs one without threads.
-
-    The pace leaves each rank time on this machine's cores: 256 processes cannot take ten steps a second on two.
-    """
-    pace_s = max(0.1, 0.008 * ranks)
-    command = [sys.executable, "-m", "benchmarks.crowd", str(ranks), "--pace-s", str(pace_s), "--steps", "12"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{ranks} ranks: {done.stderr[-2000:]}")
-    return dict(json.loads(done.stdout))
-
-
-def print_crowds(rows: Sequence[dict[str, float]]) -> None:
-    print("\nranks   step p50      p99        max   CPU   agreed save: CPU    wall    until saved   fds   store's CPU")
-    for row in rows:
-        print(
-            f"{row['ranks']:>5.0f} {row['step_p50_us']:>8.0f} µs {row['step_p99_us']:>6.0f} µs "
-            f"{row['step_max_us'] / 1000:>7.1f} ms {row['step_cpu_us']:>4.0f} µs {row['agreed_cpu_ms']:>12.2f} ms "
-            f"{row['agreed_wall_ms']:>6.0f} ms {row['to_agree_s']:>11.1f} s {row['descriptors']:>5.0f} "
-            f"{row['store_cpu_ms_per_s'] / 10:>10.1f} %"
-        )
-
-
 def main(argv: Sequence[str] = ()) -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--steps", type=int, default=3_000)
     arguments.add_argument("--pace-ms", type=float, default=2.0, help="from step to step (2)")
-    arguments.add_argument("--json", action="store_true")
-    arguments.add_argument(
-        "--ranks", type=int, nargs="*", default=RANKS, help="how many ranks agree; none: leave it out"
-    )
     given = arguments.parse_args(argv)
-    results = {world: measure(given.steps, world, given.pace_ms / 1000) for world in WORLDS}
-    has_torch = find_spec("torch") is not None
-    crowds = [crowd(ranks) for ranks in given.ranks] if has_torch else []
-    if given.json:
-        print(json.dumps(results | {"crowds": crowds}))
-        return 0
-    print_worlds(results)
-    if not has_torch:
-        print("\nPyTorch is not installed (make test-frameworks installs it): agreement through its store is left out")
-    elif crowds:
-        print_crowds(crowds)
+    print_worlds({world: measure(given.steps, world, given.pace_ms / 1000) for world in WORLDS})
     return 0
 
 

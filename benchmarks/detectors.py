@@ -1,7 +1,7 @@
-"""`REKINDLE_DATA=FOLDER make bench ARGS=detectors`: the loss detectors on labelled curves, beside published rules.
+"""`REKINDLE_DATA=FOLDER make bench ARGS=detectors`: the loss detectors on labelled curves.
 
 Prints recall, precision, false alarms and delay: in total, by group, cross-validated (the constants chosen on all other
-groups, measured on the one left out), for published rules run in this process, and rows per second of one core.
+groups, measured on the one left out), and rows per second of one core.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 
-from benchmarks.detectors_rules import RULES
 from benchmarks.detectors_scoring import LabelledCurve, Score, data_folder, load, score
 from rekindle.detectors import scale, spike
 from rekindle.detectors.pace import ThroughputWatch
@@ -158,9 +157,6 @@ def _tables(curves: list[LabelledCurve], *, details: bool) -> None:
         print(line(f"ours, cross-validated by {what}", together, of_tier_act(together)))
         for part, s in held.items():
             print(line(f"  {part[:30]}", s))
-    for rule in RULES:
-        found = total(score(curve, rule.run(curve.points)) for curve in curves)
-        print(line(rule.name, found, "given with the curves: " + " / ".join(f"{value:g}" for value in rule.published)))
     print(GOALS)
 
 

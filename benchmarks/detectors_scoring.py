@@ -14,7 +14,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +24,6 @@ MUST = frozenset({"spike_recovered", "divergence", "nan", "restart_discontinuity
 OUTLIER = "outlier_1pt"
 FIRST_ROW, MIN_ROWS, MERGE_ROWS = 50, 80, 50
 EARLY, LATE, NEAR = 2, 3, 5
-
-Detector = Callable[[Iterable[Point]], list[int]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,24 @@
-"""`[REKINDLE_DATA=FOLDER] make bench ARGS=fleet`: whole fleets over published failure histories, policies compared.
+"""`make bench ARGS=fleet`: whole fleets over published failure histories, policies compared.
 
-Published rates are drawn with ten seeds; whole traces are read from the folder `traces` within REKINDLE_DATA, and left
-out where they are not there. docs/fleet.md says what is modelled.
+Published rates are drawn with ten seeds. docs/fleet.md says what is modelled.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.reporting.prices import Prices
 from fleets.answers import Rules
-from fleets.causes import Remedy
 from fleets.costs import Row, node_price, row_of
 from fleets.figures import (
     AGENT_POLL,
     DIAGNOSIS,
-    EVENT_DELIVERY,
     HANG_FLOOR,
     HEALTH_AGENT,
     HUMAN,
@@ -43,11 +38,9 @@ from fleets.figures import (
     Setting,
 )
 from fleets.histories import History, lablup, llama3, meta512
-from fleets.intervals import young_s
+from fleets.intervals import p99_spares, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import AutoResume, ByteRobust, Nvrx, OperatorLogRules, RestartAlways, TimeoutAndPerson
-from fleets.spares import p99_spares
-from fleets.traces import histories
 from rekindle.client.table import Column, Style, render
 
 SEEDS = 10
@@ -83,7 +76,6 @@ FIGURES = (
     DIAGNOSIS,
     AGENT_POLL,
     SLURM_NODE,
-    EVENT_DELIVERY,
     REQUEST_POLL,
     HANG_FLOOR,
     WATCHDOG_PERIOD,
@@ -100,12 +92,6 @@ def main(seeds: Sequence[int] = range(SEEDS)) -> None:
         took = time.perf_counter() - began
         print(f"{len(drawn)} plays of each policy in {took:.1f} s on one core", end="")
         print(f" (goal: one in {LIMIT_S:.0f} s)\n" if "Llama" in drawn[0].name else "\n")
-    for name, found in histories(_folder()):
-        if isinstance(found, str):
-            print(f"left out: {name} {found} (REKINDLE_DATA names the folder that holds traces/)\n")
-            continue
-        wins += _table([found], "" if found.gpus_per_node == 1 else "p5.48xlarge")
-        print()
     _one_start([[made(seed) for seed in seeds] for made in (llama3, meta512, lablup)])
     print("Where Rekindle does not win:")
     print("\n".join(wins) if wins else "  nowhere in these tables")
@@ -118,11 +104,6 @@ def _published(seeds: Sequence[int]) -> Iterator[tuple[list[History], str]]:
     yield [lablup(seed) for seed in seeds], "p6-b200.48xlarge"
 
 
-def _folder() -> Path | None:
-    data = os.environ.get("REKINDLE_DATA")
-    return Path(data) / "traces" if data else None
-
-
 def setting_of(history: History) -> Setting:
     """The run of a history; every row saves at Young's interval for its rate of failures."""
     return Setting(
@@ -133,19 +114,7 @@ def setting_of(history: History) -> Setting:
 
 
 def rows_of(history: History) -> tuple[Rules, ...]:
-    """Every policy; rows with spares have as many as ByteRobust's rule asks for. Without capacity to take instances
-    from, no spare can stand by.
-    """
-    rivals = (TimeoutAndPerson(), AutoResume(), RestartAlways())
-    if any(failure.cause.cure is Remedy.CAPACITY for failure in history.failures):
-        return (
-            Rekindle(),
-            Rekindle(monitored=False),
-            *rivals,
-            OperatorLogRules(),
-            Nvrx(),
-            ByteRobust(),
-        )
+    """Every policy; rows with spares have as many as ByteRobust's rule asks for."""
     spares = max(1, p99_spares(history.nodes, mean_s=history.mean_s, away_s=REPLACE.value))
     standby = max(spares, math.ceil(BYTE_STANDBY_PER_NODE * history.nodes))
     return (
@@ -153,7 +122,9 @@ def rows_of(history: History) -> tuple[Rules, ...]:
         Rekindle(),
         Rekindle(monitored=False, spares=spares),
         Rekindle(monitored=False),
-        *rivals,
+        TimeoutAndPerson(),
+        AutoResume(),
+        RestartAlways(),
         OperatorLogRules(spares=spares),
         Nvrx(spares=spares),
         ByteRobust(spares=standby),

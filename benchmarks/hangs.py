@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rekindle.detectors.flight import FlightRule
-from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, find_suspects
+from rekindle.detectors.rank_rules import STRONG, FlightRule, RankRule
+from rekindle.detectors.ranks import RankVerdict, find_suspects
 from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 
 ATTEMPT: Final = "run-1"

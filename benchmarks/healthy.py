@@ -1,6 +1,6 @@
 """`make bench ARGS=healthy`: how often the loss detectors act on runs that are healthy.
 
-Per kind (`benchmarks.healthy_kinds`, among them a real DQN): acts and watches per 100,000 steps over seeded runs of two
+Per kind (`benchmarks.healthy_kinds`): acts and watches per 100,000 steps over seeded runs of two
 lengths, and the rules that acted. `python -m benchmarks.healthy --reported` adds what a script can tell: planned
 changes, learning rates and the kind of loss; `--only TEXT` measures the kinds whose name holds it.
 """

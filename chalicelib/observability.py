@@ -16,7 +16,7 @@ from chalicelib.services.reporting.outcome import OutcomeKind
 
 if TYPE_CHECKING:
     from chalicelib.services.reporting.outcome import Outcome
-    from chalicelib.services.sweep.figures import SweepFigures
+    from chalicelib.services.sweep.round import SweepFigures
 
 NAMESPACE = "Rekindle"
 # Every metric the service emits. Only low-cardinality dimensions: the service's name, and of what has closed the fault

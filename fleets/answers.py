@@ -14,9 +14,8 @@ from fleets.figures import Setting
 class Answer:
     """What is done about one failure, or about one more try of it. Seconds.
 
-    detect_s      from the fault until it is detected; `trains_on_s` more seconds the run keeps making steps
-    down_s        from then until a new attempt trains, the start included, waits for a node or for capacity not
-    is_saved      it resumes from a checkpoint made after the failure was known
+    detect_s      from the fault until it is detected
+    down_s        from then until a new attempt trains, the start included, waits for a node not
     keeps_all     it resumes from the step at which it failed (a copy in memory, every step)
     goes_back     after a poisoned loss: it resumes from before the onset, else from the newest checkpoint
     excludes      the broken node is kept out of the new attempt
@@ -30,8 +29,6 @@ class Answer:
 
     detect_s: float
     down_s: float
-    trains_on_s: float = 0.0
-    is_saved: bool = False
     keeps_all: bool = False
     goes_back: bool = True
     excludes: bool = False
@@ -70,10 +67,12 @@ class Rules(Protocol):
     def spares(self) -> int: ...
 
     @property
-    def save_share(self) -> float | None: ...
+    def save_share(self) -> float | None:
+        return None
 
     @property
-    def repairs_per_day(self) -> int | None: ...
+    def repairs_per_day(self) -> int | None:
+        return None
 
     @property
     def assumptions(self) -> tuple[str, ...]: ...

@@ -15,7 +15,6 @@ class Symptom(StrEnum):
     NODE_GONE = "node_gone"  # the scheduler loses the node, and the run with it
     HANG = "hang"  # ranks wait for one that does not answer
     NON_FINITE = "non_finite"  # the loss is no number any more
-    NOTICE = "notice"  # an instance will be taken back in two minutes
 
 
 class Remedy(StrEnum):
@@ -24,7 +23,6 @@ class Remedy(StrEnum):
     RESTART = "restart"
     REBOOT = "reboot"  # of the node, which was named or not
     REPLACE = "replace"
-    CAPACITY = "capacity"  # another instance, when there is one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +44,6 @@ class Cause:
         return self.cure in (Remedy.REBOOT, Remedy.REPLACE)
 
 
-NOTICE_S: Final = 120.0  # Source: EC2 user guide, Spot Instance interruption notices
 _GPU: Final = "assumed: an Xid ends the CUDA context and so the process; docs/facts-sagemaker.md#health-agent"
 _HOST: Final = "assumed: the host goes down at once, and the scheduler loses it"
 
@@ -84,12 +81,6 @@ SILENT_CORRUPTION = Cause(
     shows=Symptom.NON_FINITE,
     cure=Remedy.RESTART,
     source="arXiv 2604.00726: bit flips give NaN, spikes or divergence; only the NaN is played",
-)
-SPOT = Cause(
-    name="spot",
-    shows=Symptom.NOTICE,
-    cure=Remedy.CAPACITY,
-    source="EC2 user guide: an interruption notice of two minutes",
 )
 FLAKY = Cause(
     name="flaky node",

@@ -13,23 +13,22 @@ from functools import lru_cache
 from typing import Final
 
 from chalicelib.domain.decide import decide
-from chalicelib.domain.drills.catalogue import DrillRow, Figures, drill_for
+from chalicelib.domain.drills.catalogue import DrillRow, StageTimes, drill_for
 from chalicelib.domain.drills.world import DrillWorld
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import Action, ActionResult, CordonNode, Notify, ReportNode, ResubmitJob, Severity
 from chalicelib.domain.model.evidence import Need, Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, Observation
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView, JobRecord, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.model.start_view import StartState, StartView
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.platforms.slurm.platform import SLURM
-from fleets.causes import NOTICE_S, Symptom
-from rekindle.detectors.ranks import STRONG
+from fleets.causes import Symptom
+from rekindle.detectors.rank_rules import STRONG
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
 
@@ -50,7 +49,6 @@ _DRILL: Final[Mapping[Symptom, FaultClass]] = {
     Symptom.NODE_GONE: FaultClass.NODE_LOST,
     Symptom.HANG: FaultClass.HANG,
     Symptom.NON_FINITE: FaultClass.NON_FINITE,
-    Symptom.NOTICE: FaultClass.PLANNED_END,
 }
 
 
@@ -68,19 +66,15 @@ class Stages:
 class PlayResult:
     """What decide() did about one failure, from the Signal on.
 
-    `trains_on_s`: how long the old attempt kept making steps. `down_s`: from then (or from the Signal) until the new
-    attempt trains. `is_saved`: it resumes from an emergency checkpoint. `cordons`: the broken node is kept out of the
-    next attempt. `recovers`: closed as recovered. `pages`, `warnings`: notifications at level page and warning.
+    `down_s`: from then until the new attempt trains. `cordons`: the broken node is kept out of the next attempt.
+    `recovers`: closed as recovered. `pages`: notifications at level page.
     """
 
     recovers: bool
     restarts: int
-    trains_on_s: float
     down_s: float
-    is_saved: bool
     cordons: bool
     pages: int
-    warnings: int
     rules: tuple[str, ...]
 
 
@@ -114,10 +108,10 @@ class _Play:
         self.names_node = names_node
         self.row = row
         run = _running(stages.step_s) if monitored else _unseen(_running(stages.step_s))
-        figures = Figures(
+        stage_times = StageTimes(
             save_s=Known(stages.save_s), stop_s=Known(stages.stop_s), start_s=Known(stages.start_s), recoveries=1
         )
-        self.world = DrillWorld.begin(self.row, run, figures, now=BEGAN)
+        self.world = DrillWorld.begin(self.row, run, stage_times, now=BEGAN)
         self.incident = Incident(
             incident_id="fleet",
             job_id="fleet",
@@ -128,10 +122,9 @@ class _Play:
             attempt=ATTEMPT,
             attempt_number=1,
         )
-        self.ordered: list[tuple[ResubmitJob, Incident]] = []
+        self.ordered: list[ResubmitJob] = []
         self.actions: list[Action] = []
         self.rules: list[str] = []
-        self.ended_at: datetime | None = None  # of the first attempt
         self.trains_at: datetime | None = None  # of the newest attempt
 
     def run(self) -> PlayResult:
@@ -140,15 +133,12 @@ class _Play:
         results: tuple[ActionResult, ...] = ()
         for _ in range(MAX_LOOKS):
             seen = self._seen(now, news, results)
-            self._note(now)
             decision = decide(self.incident, seen, now=now, policy=self.policy)
             self.incident, news = decision.incident, ()
             if not self.rules or self.rules[-1] != decision.rule:
                 self.rules.append(decision.rule)
             self.actions += decision.actions
-            self.ordered += [
-                (action, decision.incident) for action in decision.actions if isinstance(action, ResubmitJob)
-            ]
+            self.ordered += [action for action in decision.actions if isinstance(action, ResubmitJob)]
             results = self.world.act(decision.actions, now)
             self._note(now)
             if decision.look_again_in is None:
@@ -164,31 +154,21 @@ class _Play:
 
     def _note(self, now: datetime) -> None:
         run = self.world.view(now)
-        if self.ended_at is None and run.name == ATTEMPT and run.status.has_ended:
-            self.ended_at = run.ended_at or now
         if run.name != ATTEMPT and run.status is AttemptStatus.RUNNING and self.trains_at is None:
             self.trains_at = self.world.since
 
     def _result(self, now: datetime) -> PlayResult:
         recovers = self.incident.phase is Phase.RECOVERED
-        lives = self.row.effect is Effect.LIVES
-        stops_at = (self.ended_at or now) if lives else BEGAN
         # What has not been seen to recover may train all the same, unseen; what dies again does not.
         trains_at = now if self.trains_at is None or self.row.effect is Effect.DIES_AGAIN else self.trains_at
         pages = sum(isinstance(action, Notify) and action.severity is Severity.PAGE for action in self.actions)
-        warnings = sum(isinstance(action, Notify) and action.severity is Severity.WARNING for action in self.actions)
-        resume = self.ordered[0][0] if self.ordered else None
-        is_saved = resume is not None and resume.resume_root is not None and resume.resume_root.startswith("drill:")
         named = any(isinstance(action, CordonNode | ReportNode) and action.node == BAD for action in self.actions)
         return PlayResult(
             recovers=recovers,
             restarts=len(self.ordered),
-            trains_on_s=(stops_at - BEGAN).total_seconds(),
-            down_s=(trains_at - stops_at).total_seconds(),
-            is_saved=is_saved,
-            cordons=named or (resume is not None and BAD in resume.exclude),
+            down_s=(trains_at - BEGAN).total_seconds(),
+            cordons=named or (bool(self.ordered) and BAD in self.ordered[0].exclude),
             pages=pages,
-            warnings=warnings,
             rules=tuple(self.rules),
         )
 
@@ -200,9 +180,6 @@ class _Play:
         if row.effect in (Effect.FREEZES, Effect.NAN):
             evidence |= {"step": STEP, "onset_step": STEP}
         node = BAD if self.names_node and row.fault in NODE_FAULTS else None
-        if row.fault is FaultClass.PLANNED_END:
-            node = BAD
-            evidence["notice_s"] = NOTICE_S
         is_ended = row.effect in (Effect.DIES, Effect.DIES_AGAIN)
         ended = Signal(
             kind=SignalKind.ATTEMPT_STATE,

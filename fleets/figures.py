@@ -58,9 +58,6 @@ AGENT_POLL = Figure(
 SLURM_NODE = Figure(
     name="Slurm gives a silent node up after", value=300.0, unit="s", source="slurm.conf, SlurmdTimeout, its default"
 )
-EVENT_DELIVERY = Figure(
-    name="an AWS event arrives after", value=5.0, unit="s", source="AWS's own log bridge: 1-5 s, the longest taken"
-)
 REQUEST_POLL = Figure(
     name="the monitor hears a request after",
     value=_MONITOR.poll_s,

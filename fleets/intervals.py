@@ -1,4 +1,6 @@
-"""How often to save: Young's and Daly's formulas, and what loses least when the failures are played. Pure."""
+"""How often to save: Young's and Daly's formulas, and what loses least when the failures are played; and how many spare
+nodes ByteRobust's rule asks for. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from rekindle.doctor.stack.runs import best_interval
 # Times Young's interval. Finer steps would be noise: the curve is flat near its lowest point.
 TRIED: Final = (0.25, 0.35, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.4, 1.6, 2.0, 2.8, 4.0)
 LEAST_S: Final = 1.0
+QUANTILE: Final = 0.99  # Source: ByteRobust (arXiv 2509.16293): standby sized at the P99 of Binomial(N, p)
 
 
 def young_s(mean_s: float, save_s: float) -> float:
@@ -46,11 +49,30 @@ def try_intervals(
     base = young_s(mean_s, setting.save_s)
     points = []
     for times in TRIED:
-        one = replace(setting, interval_s=max(LEAST_S, base * times))
-        points.append(IntervalResult(interval_s=one.interval_s, ettr=play(failures, rules, one, wall_s=wall_s).ettr))
+        changed = replace(setting, interval_s=max(LEAST_S, base * times))
+        points.append(
+            IntervalResult(interval_s=changed.interval_s, ettr=play(failures, rules, changed, wall_s=wall_s).ettr)
+        )
     return tuple(points)
 
 
 def least_loss(points: Sequence[IntervalResult]) -> IntervalResult:
     """The one that lost least; among equals the longest, which loads the storage least."""
     return max(points, key=lambda point: (point.ettr, point.interval_s))
+
+
+def p99_spares(nodes: int, *, mean_s: float, away_s: float) -> int:
+    """The P99 of Binomial(nodes, p), p being the chance that one node is away for repair at a given moment.
+
+    `mean_s` is the run's mean time between failures of nodes, `away_s` how long each is away.
+    """
+    share = min(1.0, away_s / (mean_s * nodes))
+    if share >= 1.0:
+        return nodes
+    chance = math.exp(nodes * math.log1p(-share))
+    total, count = chance, 0
+    while total < QUANTILE and count < nodes:
+        chance *= (nodes - count) / (count + 1) * share / (1.0 - share)
+        count += 1
+        total += chance
+    return count

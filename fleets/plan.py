@@ -35,11 +35,10 @@ from fleets.figures import (
     Setting,
 )
 from fleets.histories import History, mean_s_between_failures, poisson
-from fleets.intervals import IntervalResult, daly_s, least_loss, try_intervals, young_s
+from fleets.intervals import IntervalResult, daly_s, least_loss, p99_spares, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import AutoResume, RestartAlways, TimeoutAndPerson
 from fleets.runs import DAY_S
-from fleets.spares import p99_spares
 
 FAILURES: Final = 2000  # that are drawn: enough for two digits of the lost time
 MORE_SPARES: Final = 2  # tried beyond the P99

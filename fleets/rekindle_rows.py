@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from chalicelib.domain.model.node_findings import FindingKind, Rung
 from chalicelib.domain.model.repair import first_rung
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from fleets.answers import Answer, Case
-from fleets.causes import NOTICE_S, Cause, Remedy, Symptom
+from fleets.answers import Answer, Case, Rules
+from fleets.causes import Cause, Remedy, Symptom
 from fleets.decided import PlayResult, Stages, played
 from fleets.figures import (
     AGENT_POLL,
-    EVENT_DELIVERY,
     HEALTH_AGENT,
     HUMAN,
     NCCL,
@@ -25,12 +24,11 @@ from fleets.figures import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rekindle:
+class Rekindle(Rules):
     """A policy, the default one unless another is given, on HyperPod with Slurm, node recovery automatic."""
 
     monitored: bool = True
     spares: int = 0
-    save_share: float | None = None
     policy: Policy = DEFAULT_POLICY
     _known: dict[tuple[Cause, Setting, bool], Answer] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -83,16 +81,14 @@ class Rekindle:
         names = cause.is_of_a_node and (cause.is_named or shows is Symptom.HANG)
         if cause.is_of_a_node and not names:
             return self._unnamed(shows, stages, detect_s)
-        one = played(shows, stages, monitored=self.monitored, names_node=names, policy=self.policy)
+        result = played(shows, stages, monitored=self.monitored, names_node=names, policy=self.policy)
         return Answer(
             detect_s=detect_s,
-            trains_on_s=min(one.trains_on_s, NOTICE_S - detect_s) if shows is Symptom.NOTICE else 0.0,
-            down_s=one.down_s,
-            is_saved=one.is_saved,
-            excludes=one.cordons,
-            rung=self._rung(cause, repaired=repaired) if one.cordons else None,
+            down_s=result.down_s,
+            excludes=result.cordons,
+            rung=self._rung(cause, repaired=repaired) if result.cordons else None,
             by_platform=cause.is_named and cause.shows is not Symptom.NODE_GONE,
-            pages=_looks(one),
+            pages=_looks(result),
         )
 
     def _seen(self, cause: Cause, setting: Setting) -> tuple[Symptom, float]:
@@ -107,19 +103,18 @@ class Rekindle:
             Symptom.NODE_CRASH: HEALTH_AGENT.value,
             Symptom.NODE_GONE: SLURM_NODE.value + AGENT_POLL.value,
             Symptom.NON_FINITE: setting.step_s + WATCHDOG_PERIOD.value,
-            Symptom.NOTICE: EVENT_DELIVERY.value,
         }[cause.shows]
 
     def _unnamed(self, shows: Symptom, stages: Stages, detect_s: float) -> Answer:
         """Each new start fails on the same node, until decide() calls a person, who finds it."""
-        one = played(shows, stages, monitored=self.monitored, dies_again=True, policy=self.policy)
+        result = played(shows, stages, monitored=self.monitored, dies_again=True, policy=self.policy)
         return Answer(
             detect_s=detect_s,
-            down_s=one.down_s + one.restarts * detect_s + HUMAN.value + stages.start_s,
+            down_s=result.down_s + result.restarts * detect_s + HUMAN.value + stages.start_s,
             excludes=True,
             rung=Rung.REPLACE,
             by_person=True,
-            unsafe=max(0, one.restarts - self.policy.budgets.max_no_progress),
+            unsafe=max(0, result.restarts - self.policy.budgets.max_no_progress),
         )
 
     @staticmethod
@@ -135,6 +130,6 @@ class Rekindle:
         return Rung.REPLACE if rung is Rung.REBOOT and repaired else rung
 
 
-def _looks(one: PlayResult) -> int:
+def _looks(result: PlayResult) -> int:
     """Times that a person is called to look."""
-    return max(one.pages, int(not one.recovers))
+    return max(result.pages, int(not result.recovers))

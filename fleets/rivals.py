@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from chalicelib.domain.model.node_findings import Rung
-from fleets.answers import Answer, Case
+from fleets.answers import Answer, Case, Rules
 from fleets.causes import Cause, Remedy, Symptom
 from fleets.figures import DIAGNOSIS, HUMAN, NCCL, SLURM_NODE, Setting
 
@@ -54,13 +54,11 @@ def _waits_s(cause: Cause) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutAndPerson:
+class TimeoutAndPerson(Rules):
     """The ledger's counterfactual."""
 
     name: str = "time-out and a person"
     spares: int = 0
-    save_share: float | None = None
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"NCCL's time-out ({NCCL.value / 60:g} min) ends a hang and a lost node, then a person notices within "
         f"{HUMAN.value / 60:g} min, does the right thing at once, and the first new start holds "
@@ -72,13 +70,11 @@ class TimeoutAndPerson:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AutoResume:
+class AutoResume(Rules):
     """HyperPod on Slurm, `srun --auto-resume=1`, and nothing else."""
 
     name: str = "HyperPod auto-resume alone"
     spares: int = 0
-    save_share: float | None = None
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         "It resumes after a process's end with a hardware cause; the node is replaced, never rebooted, and waited for "
         "(SageMaker guide, sagemaker-hyperpod-resiliency-slurm-auto-resume).",
@@ -102,13 +98,11 @@ class AutoResume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorLogRules:
+class OperatorLogRules(Rules):
     """The HyperPod training operator's log rules, on EKS."""
 
     name: str = "training operator's log rules"
     spares: int = 0
-    save_share: float | None = None
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"No line for {OPERATOR_GAP_S:g} s is a hang; an end is seen within {OPERATOR_READ_S:g} s; a new start of the "
         f"processes takes {OPERATOR_NODE_S:g} s (the guide's sample), that of a spare as well.",
@@ -134,13 +128,11 @@ class OperatorLogRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RestartAlways:
+class RestartAlways(Rules):
     """A loop around the script, or a requeue of the scheduler, without a word on nodes or data."""
 
     name: str = "automatic requeue"
     spares: int = 0
-    save_share: float | None = None
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"NCCL's time-out ({NCCL.value / 60:g} min) ends a hang; it starts again after {LOOP_PAUSE_S:g} s (the median "
         "of arXiv 2605.09370), on the same nodes, from the newest checkpoint.",
@@ -162,13 +154,11 @@ class RestartAlways:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nvrx:
+class Nvrx(Rules):
     """nvidia-resiliency-ext 0.7: in-job restarts with hot spares."""
 
     spares: int = 0
     name: str = "NVRx 0.7"
-    save_share: float | None = None
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"The hang limit is set to {NVRX_FACTOR:g} x the longest step (there is none by default), looked at every "
         f"{NVRX_LOOK_S:g} s; an in-job start takes {NVRX_RESTART_S:g} s at most.",
@@ -194,13 +184,11 @@ class Nvrx:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ByteRobust:
+class ByteRobust(Rules):
     """ByteRobust as published, on ByteDance's own clusters."""
 
     spares: int = 0
     name: str = "ByteRobust (as published)"
-    save_share: float | None = BYTE_SAVE_SHARE
-    repairs_per_day: int | None = None
     assumptions: tuple[str, ...] = (
         f"A checkpoint in memory at every step, for {BYTE_SAVE_SHARE:.1%} of the time: nothing is trained again, but "
         f"after a NaN. A start from warm standby is {BYTE_STANDBY:g} x faster than a requeue, always: in its favour.",
@@ -208,6 +196,10 @@ class ByteRobust:
         f"decision by stacks takes out {BYTE_EVICTS} well machines beside the broken one (6 to 7: the lower).",
         "Its cluster replaces what was taken out as HyperPod does. It is not available on AWS.",
     )
+
+    @property
+    def save_share(self) -> float | None:
+        return BYTE_SAVE_SHARE
 
     def answer(self, case: Case) -> Answer:
         cause, setting = case.cause, case.setting
@@ -218,7 +210,6 @@ class ByteRobust:
             Symptom.NODE_GONE: BYTE_LINK_S,
             Symptom.HANG: BYTE_LINK_S if cause.is_named and cause.is_of_a_node else BYTE_SILENT_S,
             Symptom.NON_FINITE: setting.step_s,
-            Symptom.NOTICE: BYTE_GPU_S,
         }[cause.shows]
         return Answer(
             detect_s=detect_s,

@@ -3,7 +3,7 @@
 The run saves at fixed steps of its own (every `interval_s` productive seconds, counted from its beginning), as trainers
 do; so more failures leave it further behind and never ahead, where nothing is saved in an emergency.
 Where nothing runs nothing fails: of the failures that fall into a recovery only those of a node count, which the new
-start finds, and those of capacity, which it waits for.
+start finds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from chalicelib.domain.model.hardware_ledger import SUSPECT_FAULTS, SUSPECT_WINDOW
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Rung
 from chalicelib.domain.model.repair import HISTORY
 from chalicelib.domain.policy.document import DEFAULT_POLICY
-from chalicelib.domain.reporting.sums import ettr, spread_of
+from chalicelib.domain.reporting.sums import ettr
 from fleets.answers import Answer, Case, Rules
 from fleets.causes import Cause, Remedy, Symptom
 from fleets.figures import HUMAN, NODE_BY_PERSON, REBOOT_LIMIT, Setting
@@ -30,14 +31,13 @@ FRUITLESS: Final = DEFAULT_POLICY.budgets.max_no_progress  # further restarts th
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Failure:
     """One failure, `at_s` from the run's beginning, of node number `node`. `lasts`: that node fails again and again
-    until it is replaced. `back_at_s`: when there is capacity again, where an instance was taken back.
+    until it is replaced.
     """
 
     at_s: float
     cause: Cause = field(compare=False)
     node: int = 0
     lasts: bool = False
-    back_at_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +72,6 @@ class Outcome:
     def gpu_hours_lost(self) -> float:
         """Of the run, and of the spares for as long as it ran."""
         return ((sum(self.lost_s) + self.saving_s) * self.gpus + self.wall_s * self.spare_gpus) / 3600.0
-
-    @property
-    def recovery(self) -> dict[str, Any]:
-        """Median and 90th percentile of the seconds from a failure until the run is past its old step."""
-        return spread_of([Known(seconds) for seconds in self.recovery_s])
 
 
 def play(failures: Sequence[Failure], rules: Rules, setting: Setting, *, wall_s: float) -> Outcome:
@@ -168,9 +163,7 @@ class _Run:
     def _joins(self, failure: Failure) -> bool:
         """One that falls into the recovery under way. False: its rules know nothing of the node, and start on it."""
         ended = self.now
-        if failure.cause.cure is Remedy.CAPACITY:
-            self._wait_for_capacity(failure)
-        elif failure.cause.is_of_a_node:
+        if failure.cause.is_of_a_node:
             answer = self.rules.answer(Case(cause=failure.cause, setting=self.setting))
             if not answer.excludes:
                 return False
@@ -180,36 +173,29 @@ class _Run:
         self.recovery[-1] += self.now - ended
         return True
 
-    def _wait_for_capacity(self, failure: Failure) -> None:
-        if failure.back_at_s is not None:
-            self.now = max(self.now, failure.back_at_s + self.setting.restart_s)
-
     def _recover(self, failure: Failure) -> None:
         struck, reached, good = self.now, self.trained, self.saved
         cause, stalled = failure.cause, self.stalled
         repaired = self._is_rebooted_enough(failure.node)
-        asked = reached  # where an emergency checkpoint would be made
         by_person = False
         resume = good
         for tries in range(MAX_TRIES):
             case = Case(cause=cause, setting=self.setting, tries=tries, since_s=self.now - struck, repaired=repaired)
             answer = self.rules.answer(case)
             if tries == 0:
-                asked = self._goes_on(cause, answer)
+                self._goes_on(cause, answer)
             else:
                 self.now += answer.detect_s
             self.now += answer.down_s
             by_person |= answer.by_person
             self.pages += answer.pages + answer.by_person
             self.unsafe += answer.unsafe + answer.over_evicts + (tries > FRUITLESS)
-            resume, is_poisoned = self._resumes(cause, answer, reached=reached, good=good, asked=asked)
+            resume, is_poisoned = self._resumes(cause, answer, reached=reached, good=good)
             self.unsafe += is_poisoned
             fails_again = is_poisoned or (cause.is_of_a_node and not answer.excludes)
             if not fails_again or self.now >= self.wall_s:
                 self._node(failure, answer, since=self.now - self.setting.restart_s)
                 break
-        if cause.cure is Remedy.CAPACITY:
-            self._wait_for_capacity(failure)
         self.now = min(self.now, self.wall_s)
         self.trained = self.saved = resume
         self.saving = None
@@ -219,37 +205,26 @@ class _Run:
         self.by_itself += not by_person
 
     def _is_rebooted_enough(self, node: int) -> bool:
-        """Whether the node was rebooted in the last days, or counts as suspect hardware by the default policy: it is
-        replaced.
-        """
+        """Whether the node was rebooted in the last days, or counts as suspect hardware: it is replaced."""
         past = [self.now - at for at in self.rebooted.get(node, ())]
         if any(age < HISTORY.total_seconds() for age in past):
             return True
-        nodes = DEFAULT_POLICY.nodes
-        return 1 + sum(age < nodes.suspect_window.total_seconds() for age in past) >= nodes.suspect_faults
+        return 1 + sum(age < SUSPECT_WINDOW.total_seconds() for age in past) >= SUSPECT_FAULTS
 
-    def _goes_on(self, cause: Cause, answer: Answer) -> float:
-        """What the run still does until it is stopped. Returns where it was when the failure was known."""
-        makes_steps = cause.shows in (Symptom.NON_FINITE, Symptom.NOTICE)
-        if makes_steps:
+    def _goes_on(self, cause: Cause, answer: Answer) -> None:
+        """What the run still does until the failure is known."""
+        if cause.shows is Symptom.NON_FINITE:
             self._train(answer.detect_s)
         else:
             self.now += answer.detect_s
-        asked = self.trained
-        self._train(answer.trains_on_s)
-        return asked
 
-    def _resumes(
-        self, cause: Cause, answer: Answer, *, reached: float, good: float, asked: float
-    ) -> tuple[float, bool]:
+    def _resumes(self, cause: Cause, answer: Answer, *, reached: float, good: float) -> tuple[float, bool]:
         """Where the new attempt resumes, and whether that checkpoint is poisoned."""
         if cause.shows is Symptom.NON_FINITE:
             is_poisoned = self.saved > good and not answer.goes_back
             return (reached if answer.keeps_all and answer.goes_back else good), is_poisoned
         if answer.keeps_all:
             return max(reached, self.trained), False
-        if answer.is_saved:
-            return asked, False
         return max(good, self.saved), False
 
     def _node(self, failure: Failure, answer: Answer, *, since: float) -> None:

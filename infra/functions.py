@@ -1,7 +1,7 @@
 """The Lambda functions of the stack, as data: what starts each one decides how its failures are handled.
 
 Memory and time-outs are Chalice's business and stand in `.chalice/config.json`; patterns are the ingest's and stand
-in `chalicelib/ingest/patterns.py`. Here is only what the decorators cannot say (style guide, Chalice gaps).
+in `chalicelib/ingest/detail_types.py`. Here is only what the decorators cannot say (style guide, Chalice gaps).
 """
 
 from __future__ import annotations

@@ -10,32 +10,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, findings, note, problem
+from infra.target_stack import Check, Finding, TargetStack, findings, note, problem
 
 _AT_ONCE: Final = 20  # names in one command, so that a line stays one
 _GONE: Final = frozenset({"DELETE_COMPLETE", "DELETE_SKIPPED"})  # of a creation that was rolled back
 _CLUSTER_LOGS: Final = "/aws/sagemaker/"
 
 
-def deletion_blockers(asked: Asked) -> Iterator[Finding]:
+def deletion_blockers(target: TargetStack) -> Iterator[Finding]:
     """What would make CloudFormation stop half way through the deletion, with the rest gone."""
-    cloud = asked.client("cloudformation")
+    cloud = target.client("cloudformation")
     own = [
         resource
-        for page in cloud.get_paginator("list_stack_resources").paginate(StackName=asked.stack)
+        for page in cloud.get_paginator("list_stack_resources").paginate(StackName=target.stack)
         for resource in page["StackResourceSummaries"]
         if resource.get("PhysicalResourceId") and resource["ResourceStatus"] not in _GONE
     ]
     ids = {resource["PhysicalResourceId"] for resource in own}
     for resource in own:
         if resource["ResourceType"] == "AWS::IAM::ManagedPolicy":
-            yield from _attached(asked, resource["PhysicalResourceId"], own=ids)
+            yield from _attached(target, resource["PhysicalResourceId"], own=ids)
         elif resource["ResourceType"] == "AWS::Events::EventBus":
-            yield from _rules(asked, resource["PhysicalResourceId"], own=ids)
+            yield from _rules(target, resource["PhysicalResourceId"], own=ids)
 
 
-def _attached(asked: Asked, arn: str, *, own: set[str]) -> Iterator[Finding]:
-    pages = asked.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=arn)
+def _attached(target: TargetStack, arn: str, *, own: set[str]) -> Iterator[Finding]:
+    pages = target.client("iam").get_paginator("list_entities_for_policy").paginate(PolicyArn=arn)
     for page in pages:
         for kind, members in (("role", "PolicyRoles"), ("user", "PolicyUsers"), ("group", "PolicyGroups")):
             for holder in page.get(members, []):
@@ -47,9 +47,9 @@ def _attached(asked: Asked, arn: str, *, own: set[str]) -> Iterator[Finding]:
                     )
 
 
-def _rules(asked: Asked, bus: str, *, own: set[str]) -> Iterator[Finding]:
+def _rules(target: TargetStack, bus: str, *, own: set[str]) -> Iterator[Finding]:
     name = bus.rpartition("/")[2]
-    for page in asked.client("events").get_paginator("list_rules").paginate(EventBusName=name):
+    for page in target.client("events").get_paginator("list_rules").paginate(EventBusName=name):
         for rule in page["Rules"]:
             mine = {rule["Name"], f"{name}|{rule['Name']}", rule.get("Arn", "")}
             if not mine & own:
@@ -60,21 +60,21 @@ def _rules(asked: Asked, bus: str, *, own: set[str]) -> Iterator[Finding]:
                 )
 
 
-def leftover_resources(asked: Asked) -> tuple[Finding, ...]:
+def leftover_resources(target: TargetStack) -> tuple[Finding, ...]:
     """What is there once the stack is gone, beside what the template keeps."""
-    return tuple(findings(asked, _LEFT))
+    return tuple(findings(target, _LEFT))
 
 
-def _alarms(asked: Asked) -> Iterator[Finding]:
-    watch = asked.client("cloudwatch")
-    for prefix in (f"{asked.stack}-job-", f"{asked.stack}-jobs-"):
+def _alarms(target: TargetStack) -> Iterator[Finding]:
+    watch = target.client("cloudwatch")
+    for prefix in (f"{target.stack}-job-", f"{target.stack}-jobs-"):
         found = [
             alarm
             for page in watch.get_paginator("describe_alarms").paginate(AlarmNamePrefix=prefix)
             for alarm in page["MetricAlarms"]
         ]
         # Another stage may be called `job-…`: an alarm says by its tag whose it is.
-        names = [alarm["AlarmName"] for alarm in found if _stack_tag(watch, alarm["AlarmArn"]) == asked.stack]
+        names = [alarm["AlarmName"] for alarm in found if _stack_tag(watch, alarm["AlarmArn"]) == target.stack]
         yield from _in_lines(
             names,
             "alarm{s} of Jobs, billed at 0.10 USD a month each (0.30 with a band)",
@@ -87,11 +87,11 @@ def _stack_tag(watch: Any, arn: str) -> str | None:
     return next((str(tag["Value"]) for tag in tags if tag["Key"] == "rekindle:stack"), None)
 
 
-def _queues(asked: Asked) -> Iterator[Finding]:
-    prefix = f"{asked.stack}-agent-"
-    pages = asked.client("sqs").get_paginator("list_queues").paginate(QueueNamePrefix=prefix)
+def _queues(target: TargetStack) -> Iterator[Finding]:
+    prefix = f"{target.stack}-agent-"
+    pages = target.client("sqs").get_paginator("list_queues").paginate(QueueNamePrefix=prefix)
     urls = [url for page in pages for url in page.get("QueueUrls", [])]
-    others = _other_stages(asked)
+    others = _other_stages(target)
     mine = [url for url in urls if not url.rpartition("/")[2].startswith(others)]
     for url in mine:
         yield note(
@@ -100,9 +100,9 @@ def _queues(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _parameters(asked: Asked) -> Iterator[Finding]:
-    filters = [{"Key": "Path", "Option": "Recursive", "Values": [f"/{asked.stack}"]}]
-    pages = asked.client("ssm").get_paginator("describe_parameters").paginate(ParameterFilters=filters)
+def _parameters(target: TargetStack) -> Iterator[Finding]:
+    filters = [{"Key": "Path", "Option": "Recursive", "Values": [f"/{target.stack}"]}]
+    pages = target.client("ssm").get_paginator("describe_parameters").paginate(ParameterFilters=filters)
     names = [parameter["Name"] for page in pages for parameter in page["Parameters"]]
     yield from _in_lines(
         sorted(names),
@@ -111,9 +111,9 @@ def _parameters(asked: Asked) -> Iterator[Finding]:
     )
 
 
-def _subscriptions(asked: Asked) -> Iterator[Finding]:
-    logs = asked.client("logs")
-    function = f":function:{asked.stack}-log_batch"
+def _subscriptions(target: TargetStack) -> Iterator[Finding]:
+    logs = target.client("logs")
+    function = f":function:{target.stack}-log_batch"
     groups = [
         group["logGroupName"]
         for page in logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=_CLUSTER_LOGS)
@@ -129,29 +129,29 @@ def _subscriptions(asked: Asked) -> Iterator[Finding]:
                 )
 
 
-def _log_groups(asked: Asked) -> Iterator[Finding]:
-    pages = asked.client("logs").get_paginator("describe_log_groups")
-    prefix = f"/aws/lambda/{asked.stack}-"
-    others = tuple(f"/aws/lambda/{name}" for name in _other_stages(asked))
+def _log_groups(target: TargetStack) -> Iterator[Finding]:
+    pages = target.client("logs").get_paginator("describe_log_groups")
+    prefix = f"/aws/lambda/{target.stack}-"
+    others = tuple(f"/aws/lambda/{name}" for name in _other_stages(target))
     names = [group["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for group in page["logGroups"]]
     for name in names:
         if not name.startswith(others):
             yield note(f"the log group {name}", f"aws logs delete-log-group --log-group-name {name}")
 
 
-def _other_stages(asked: Asked) -> tuple[str, ...]:
+def _other_stages(target: TargetStack) -> tuple[str, ...]:
     """What the resources of stacks are called by whose names begin with this one's (`rekindle-agent` of `rekindle`)."""
-    pages = asked.client("cloudformation").get_paginator("describe_stacks").paginate()
+    pages = target.client("cloudformation").get_paginator("describe_stacks").paginate()
     names = [str(stack["StackName"]) for page in pages for stack in page["Stacks"]]
-    return tuple(f"{name}-" for name in names if name.startswith(f"{asked.stack}-"))
+    return tuple(f"{name}-" for name in names if name.startswith(f"{target.stack}-"))
 
 
-def _bundles(asked: Asked) -> Iterator[Finding]:
+def _bundles(target: TargetStack) -> Iterator[Finding]:
     from botocore.exceptions import ClientError
 
-    name = f"rekindle-artefacts-{asked.account_id}-{asked.region}"
+    name = f"rekindle-artefacts-{target.account_id}-{target.region}"
     try:
-        asked.client("s3").head_bucket(Bucket=name, ExpectedBucketOwner=asked.account_id)
+        target.client("s3").head_bucket(Bucket=name, ExpectedBucketOwner=target.account_id)
     except ClientError:
         return
     yield note(f"the bucket {name} of bundles and templates, shared by all stages", f"aws s3 rb s3://{name} --force")

@@ -29,8 +29,7 @@ from chalicelib.domain.policy.kinds import (
     Text,
     TimeOfDay,
 )
-from chalicelib.domain.policy.playbook_overrides import PlaybookRow, PlaybookTable
-from chalicelib.domain.policy.playbooks import PLAYBOOKS
+from chalicelib.domain.policy.playbooks import PLAYBOOKS, PlaybookRow, PlaybookTable
 from infra.tables import page
 
 PAGE: Final = "docs/reference/policy.md"

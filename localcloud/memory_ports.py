@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chalicelib.domain.model.hardware_ledger import HardwareFault, HardwareRecord
-from chalicelib.domain.model.incident import execution_name
 from chalicelib.domain.policy.document import Policy
 from chalicelib.ports.sweep import SweepMark
 
@@ -51,30 +50,3 @@ class MemoryHardwareLedger:
         found = [record for record in self.records.values() if len(record.faults) > 1 or not repeated_only]
         found.sort(key=lambda record: (len(record.faults) > 1, record.faults[-1].at, record.mark), reverse=True)
         return tuple(found[:limit])
-
-
-class RememberedExecutions:
-    """ports.Executions that run nothing: it remembers starts and wakes; `live` is what `running` answers."""
-
-    def __init__(self) -> None:
-        self.started: list[str] = []
-        self.live: set[str] = set()
-        self.woken: list[tuple[str, str]] = []
-        self.gone: set[str] = set()
-
-    def start(self, incident_id: str, *, generation: int) -> None:
-        name = execution_name(incident_id, generation)
-        if name not in self.started:
-            self.started.append(name)
-            self.live.add(name)
-
-    def wake(self, callback_id: str, *, why: str) -> bool:
-        """See the port: a callback is completed once."""
-        if callback_id in self.gone:
-            return False
-        self.gone.add(callback_id)
-        self.woken.append((callback_id, why))
-        return True
-
-    def running(self) -> frozenset[str]:
-        return frozenset(self.live)

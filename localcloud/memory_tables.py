@@ -125,7 +125,6 @@ class _Record:
     callback_id: str | None = None
     look_by: datetime | None = None
     token: str | None = None
-    overflow: int = 0
     recorded: list[TimelineEntry] = field(default_factory=list)
     appended: dict[str, TimelineEntry] = field(default_factory=dict)
     claimed: set[str] = field(default_factory=set)
@@ -182,7 +181,6 @@ class MemoryIncidents:
             if not record.incident.is_open:
                 return self._entry(JoinOutcome.CLOSED, incident_id)
             if len(record.inbox) >= MAX_INBOX + (ORDERS_EXTRA if signal.source is SignalSource.OPERATOR else 0):
-                record.overflow += 1
                 return replace(self._entry(JoinOutcome.JOINED, incident_id), is_full=True)
             record.inbox.append(signal)
             self._marks[signal.dedupe_key] = incident_id

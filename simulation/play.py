@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from simulation.judging.bill import Bill
 from simulation.judging.counts import Figures, Unsafe
 from simulation.judging.judge import Judge
+from simulation.stages.persons import Persons
 from simulation.stages.world import World
 from simulation.stories.story import Story
 
@@ -41,7 +42,8 @@ def played(story: Story, *, broken: Break | None = None) -> tuple[World, Judge]:
     """The same, with the world as it is at the end, for one who wants to look into it."""
     random.seed(story.seed)  # the durable SDK draws the jitter of its retries from the module's own generator
     world = World(story)
-    judge = Judge().over(world)
+    Persons(world)
+    judge = Judge(world)
     if broken is not None:
         broken(world)
     world.play()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.healthy_dqn import train
 from benchmarks.healthy_kinds.base import Array, Generator, Run, falling, kind, noise, starts
 
 
@@ -53,11 +52,6 @@ def temporal_difference(rng: Generator, rows: int) -> Run:
     scale = rng.uniform(0.001, 1) * (0.05 + np.tanh(at / rng.uniform(2000, 20_000)))
     shape = np.exp(walk) * (1 + up * np.exp(-(at % sync) / tau))
     return Run(scale * shape * rng.lognormal(0, rng.uniform(0.15, 0.8), rows), declared="td")
-
-
-@kind("a real DQN on a cart and pole")
-def real_dqn(rng: Generator, rows: int) -> Run:
-    return Run(train(rng, rows)[0], declared="td")
 
 
 @kind("GAN: generator")

@@ -5,19 +5,20 @@ Nothing is read out of a body before the request is known to be its source's, an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from chalicelib.api.hook_auth import HookRefused, authenticate
+from chalicelib.api.json_body import read_json
 from chalicelib.api.problems import ApiResponse, from_error, problem
-from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+from chalicelib.aws.dynamodb.small_items import DynamoHookMarks
 from chalicelib.aws.ssm.settings import SsmSettings
 from chalicelib.channels.standard_webhooks import TOLERANCE_S
 from chalicelib.domain.model.errors import (
     DependencyUnavailable,
+    InvalidRequest,
     InvalidSettings,
     MalformedEvent,
     Permanent,
@@ -26,13 +27,12 @@ from chalicelib.domain.model.errors import (
     UnknownEntity,
 )
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.notices.sources import Source, SourceKind
+from chalicelib.domain.notices.sources import Source
 from chalicelib.ports.clock import Clock
 from chalicelib.services.intake.intake import Intake
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 
 MAX_BODY_BYTES: Final = 256 * 1024
-MAX_DEPTH: Final = 16  # Alertmanager's and Grafana's bodies are 4 deep
 _JSON: Final = ("application/json", "application/cloudevents+json")
 # Twice the tolerance: a request may be stamped so far ahead, and come again until it is so late.
 _REMEMBERED: Final = timedelta(seconds=2 * TOLERANCE_S + 60)
@@ -53,11 +53,13 @@ class Hooks:
 
         409 for a signed request that was taken in before; 503 where it should be sent again.
         """
+        from chalicelib.ingest.alerts import PARSERS  # only here: most requests to the API are no webhook
+
         lower = {key.lower(): str(value) for key, value in headers.items()}
         try:
             source = self._source(name)
             body, mark = self._welcomed(source, lower, raw)
-            signals = _parse(source, body, now=self.clock.now())
+            signals = PARSERS[source.kind](body, source, now=self.clock.now())
             taken = [self._receive(signal) for signal in signals]
             if mark is not None:
                 self.marks.keep(mark, until=self.clock.now() + _REMEMBERED)
@@ -118,56 +120,12 @@ class Hooks:
 
 
 def _json(raw: bytes) -> Mapping[str, Any]:
-    """The body, of bounded depth.
+    """The body.
 
     Raises:
-        MalformedEvent: it is no JSON object, or deeper than any that we know.
+        InvalidRequest: it is no JSON, or no object.
     """
-    try:
-        body = json.loads(raw, parse_constant=_no_number)
-        is_deep = _depth(body) > MAX_DEPTH
-    except RecursionError:
-        is_deep = True
-        body = {}
-    except ValueError as err:
-        raise MalformedEvent("body", "is not JSON") from err
-    if is_deep:
-        raise MalformedEvent("body", f"is nested more than {MAX_DEPTH} deep")
+    body = read_json(raw)
     if not isinstance(body, Mapping):
-        raise MalformedEvent("body", f"must be an object, not {type(body).__name__}")
+        raise InvalidRequest("body", f"must be an object, not {type(body).__name__}")
     return body
-
-
-def _no_number(word: str) -> float:
-    raise ValueError(word)  # NaN and Infinity are not JSON
-
-
-def _depth(value: Any) -> int:
-    """Level by level, without recursion."""
-    depth, level = 0, [value]
-    while level and depth <= MAX_DEPTH:
-        depth += 1
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
-    return depth
-
-
-def _parse(source: Source, body: Mapping[str, Any], *, now: datetime) -> list[Signal]:
-    match source.kind:
-        case SourceKind.ALERTMANAGER:
-            from chalicelib.ingest import alertmanager
-
-            return alertmanager.parse(body, source, now=now)
-        case SourceKind.GRAFANA:
-            from chalicelib.ingest import grafana
-
-            return grafana.parse(body, source, now=now)
-        case SourceKind.GENERIC:
-            from chalicelib.ingest import webhook
-
-            return webhook.parse(body, source, now=now)

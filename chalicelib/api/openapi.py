@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from chalicelib.api.operation import Link, Operation
+from chalicelib.api.operation import Operation
 from chalicelib.api.problems import JSON, PROBLEM_JSON, TITLES
 from chalicelib.api.request import KEY_HEADER, KEY_PATTERN, MAX_KEY, REPLAYED
 from chalicelib.api.schema import Schema, any_text, or_null, record, ref, whole
@@ -129,8 +129,6 @@ def _responses(operation: Operation) -> dict[str, Any]:
         headers = dict(_headers(operation))
         if headers:
             good["headers"] = headers
-        if operation.links:
-            good["links"] = {target: _link(target, link) for target, link in operation.links.items()}
         made[str(status)] = good
     for status in operation.problems:
         content: dict[str, Any] = {PROBLEM_JSON: {"schema": ref("Problem")}}
@@ -140,14 +138,6 @@ def _responses(operation: Operation) -> dict[str, Any]:
     for status, description in GATEWAY_ONLY.items():
         made[str(status)] = {"description": description, "content": {JSON: {"schema": ref("GatewayMessage")}}}
     return dict(sorted(made.items()))
-
-
-def _link(target: str, link: Link) -> dict[str, Any]:
-    """Source of its form: spec.openapis.org/oas/v3.1.1, Link Object and Runtime Expressions."""
-    return {
-        "operationId": target,
-        "parameters": {name: f"$response.body#{pointer}" for name, pointer in link.items()},
-    }
 
 
 def _headers(operation: Operation) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from chalicelib.api.schema import Schema
 if TYPE_CHECKING:
     from chalicelib.api.parts import Parts
 
-Link = Mapping[str, str]  # the target's parameter -> JSON pointer into the answer's body
-
 PREFIX: Final = "/v1"  # the contract's version, in every path; a change that breaks callers gets another one
 PATH_NAME: Final = re.compile(r"\{([a-z_]+)\}")
 
@@ -33,7 +31,6 @@ class Operation:
     `forms`: the types of its body, by the member that distinguishes them; the first applies where none is present.
     `answers`: the schemas of its successful answers, by status. `refuses`: statuses of problems besides those that
     follow from the rest of the row (`problems`).
-    `links`: where its successful answer leads (OpenAPI links), by operation. A pointer to nothing leads nowhere.
     `is_order`: it changes something, and takes an Idempotency-Key.
     `is_versioned`: its document is replaced by version (versions.py), and its answer has an ETag.
     """
@@ -46,7 +43,6 @@ class Operation:
     details: str = ""
     query: Mapping[str, Parameter] = field(default_factory=dict)
     forms: Mapping[str, type[Any]] = field(default_factory=dict)
-    links: Mapping[str, Link] = field(default_factory=dict)
     is_order: bool = False
     is_versioned: bool = False
     refuses: tuple[int, ...] = ()

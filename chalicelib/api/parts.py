@@ -19,13 +19,11 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.holds import Holds
     from chalicelib.services.operator.orders import Orders
     from chalicelib.services.operator.policy_documents import PolicyDocuments
-    from chalicelib.services.operator.price_table import PriceTable
     from chalicelib.services.operator.switches import Switches
     from chalicelib.services.reporting.curves import Curves
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.outcome import Outcome
-    from chalicelib.services.reporting.traces import Traces
 
 
 class Redriver(Protocol):
@@ -50,10 +48,7 @@ class Parts(Protocol):
     def registry(self) -> JobRegistry: ...
 
     @property
-    def traces(self) -> Traces: ...
-
-    @property
-    def page_shelf(self) -> IncidentPages: ...
+    def page_store(self) -> IncidentPages: ...
 
     @property
     def listings(self) -> Listings: ...
@@ -65,7 +60,7 @@ class Parts(Protocol):
     def orders(self) -> Orders: ...
 
     @property
-    def redriver(self) -> Redriver: ...
+    def ingress(self) -> Redriver: ...
 
     @property
     def quarantine(self) -> Quarantine: ...
@@ -78,9 +73,6 @@ class Parts(Protocol):
 
     @property
     def policy_documents(self) -> PolicyDocuments: ...
-
-    @property
-    def price_table(self) -> PriceTable: ...
 
     @property
     def approvals(self) -> Approvals: ...

@@ -28,11 +28,11 @@ from chalicelib.aws.ssm.settings import SsmSettings
 from chalicelib.channels.outbound import post
 from chalicelib.channels.slack.blocks import Button, Message
 from chalicelib.channels.slack.groups import SlackGroups
-from chalicelib.channels.slack.lists import ephemeral, help_message, incidents_message, status_message, words
-from chalicelib.channels.slack.settings import SlackSettings, slack_settings
+from chalicelib.channels.slack.lists import ephemeral, help_message, incidents_message, status_message, text_message
+from chalicelib.channels.slack.settings import slack_settings, takes_answers_at
 from chalicelib.domain.model.errors import InvalidSettings, Permanent, RecoveryError, Skip, UnknownEntity
 from chalicelib.domain.model.incident import TimelineEntry
-from chalicelib.domain.notices.channels import ChannelKind
+from chalicelib.domain.notices.channels import SlackConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentQuery, IncidentStore, Listings
 from chalicelib.services.operator.approvals import Approvals
@@ -101,15 +101,15 @@ class SlackHooks:
 
     # --- who is there ---
 
-    def _admitted(self, headers: Mapping[str, str], raw: bytes) -> tuple[SlackSettings, ...]:
+    def _admitted(self, headers: Mapping[str, str], raw: bytes) -> tuple[SlackConfig, ...]:
         """The channels of the app that sent it. Raises SlackRequestRefused."""
         now = self.clock.now()
-        known: dict[str, list[SlackSettings]] = {}
+        known: dict[str, list[SlackConfig]] = {}
         for config in self.book.channels().channels.values():
-            if config.kind is ChannelKind.SLACK and config.text("signing_secret"):
+            if isinstance(config, SlackConfig) and config.signing_secret:
                 try:
                     settings = slack_settings(config)
-                    known.setdefault(self.book.secret(settings.signing_name), []).append(settings)
+                    known.setdefault(self.book.secret(settings.signing_secret), []).append(settings)
                 except (InvalidSettings, UnknownEntity) as err:
                     _LOG.warning("a Slack channel cannot be used", extra={"channel": config.name, "error": str(err)})
         secret = authentic(headers, raw, tuple(known), now=now)
@@ -117,7 +117,7 @@ class SlackHooks:
             raise SlackRequestRefused(409, "Not applicable", "this request was received before")
         return tuple(known[secret])
 
-    def _who_allows(self, sender: Sender, channels: tuple[SlackSettings, ...]) -> SlackSettings | None:
+    def _who_allows(self, sender: Sender, channels: tuple[SlackConfig, ...]) -> SlackConfig | None:
         """The channel whose settings let this one press; user groups are asked for last, because that takes a call."""
         for settings in channels:
             if sender.user in settings.users or sender.conversation in settings.channels:
@@ -133,22 +133,22 @@ class SlackHooks:
 
     # --- buttons ---
 
-    def _pressed(self, pressed: ButtonPress, channels: tuple[SlackSettings, ...], mark: str) -> ApiResponse:
+    def _pressed(self, pressed: ButtonPress, channels: tuple[SlackConfig, ...], mark: str) -> ApiResponse:
         sender = pressed.sender
         settings = self._who_allows(sender, channels)
         if settings is None:
             self._refused(sender, pressed.press.value)
             self._answer_press(
-                pressed, channels[0], words(f"You may not press {_LABELS[pressed.press]}: {_NOT_ALLOWED}")
+                pressed, channels[0], text_message(f"You may not press {_LABELS[pressed.press]}: {_NOT_ALLOWED}")
             )
             return _taken()
         try:
             self.report(self._order(pressed, mark))
-            reply = words(self._done(pressed))
+            reply = text_message(self._done(pressed))
         except Skip as skipped:
-            reply = words(f"Nothing was done: {skipped.reason}.")
+            reply = text_message(f"Nothing was done: {skipped.reason}.")
         except Permanent as err:
-            reply = words(f"Nothing was done: {err}")
+            reply = text_message(f"Nothing was done: {err}")
         self._answer_press(pressed, settings, reply)
         return _taken()
 
@@ -186,9 +186,9 @@ class SlackHooks:
             return _DONE[pressed.press]
         return " ".join([_HELD[pressed.press], *(f"Held now: {text}." for text in held)])
 
-    def _answer_press(self, pressed: ButtonPress, settings: SlackSettings, message: Message) -> None:
+    def _answer_press(self, pressed: ButtonPress, settings: SlackConfig, message: Message) -> None:
         """Shown only to the person who pressed. Lost where Slack is slow; the press counts all the same."""
-        if not settings.takes_answers_at(pressed.response_url):
+        if not takes_answers_at(pressed.response_url, settings.api_url):
             return
         body = json.dumps(ephemeral(message)).encode()
         is_here = settings.api_url.startswith("http://")
@@ -201,25 +201,25 @@ class SlackHooks:
 
     # --- commands ---
 
-    def _commanded(self, command: SlashCommand, channels: tuple[SlackSettings, ...]) -> ApiResponse:
+    def _commanded(self, command: SlashCommand, channels: tuple[SlackConfig, ...]) -> ApiResponse:
         sender = command.sender
-        is_home = any(sender.conversation == settings.conversation for settings in channels)
+        is_home = any(sender.conversation == settings.channel for settings in channels)
         if command.word == "help":
             return _reply(help_message())
         if command.word in ("status", "incidents") and is_home:
             return _reply(self._open_work(command.word))
         if self._who_allows(sender, channels) is None:
             self._refused(sender, command.word)
-            return _reply(words(f"You may not do that: {_NOT_ALLOWED}"))
+            return _reply(text_message(f"You may not do that: {_NOT_ALLOWED}"))
         match command.word:
             case "status" | "incidents":
                 return _reply(self._open_work(command.word))
             case "pause":
                 self.report(self.switches.set_pause(True, who=sender.who, why=command.rest or "ordered in Slack"))
-                return _reply(words(_DONE[Button.PAUSE]))
+                return _reply(text_message(_DONE[Button.PAUSE]))
             case "resume" | "unpause":
                 self.report(self.switches.set_pause(False, who=sender.who, why=command.rest))
-                return _reply(words(_DONE[Button.RESUME]))
+                return _reply(text_message(_DONE[Button.RESUME]))
             case _:
                 return _reply(help_message())
 

@@ -5,7 +5,7 @@ handler never loads the workflow, the API never loads the parsers. On Lambda `wa
 init (full CPU), not in the first call. Clients come from one Session.
 
 The parts stand by subject, each file's class above those whose parts it uses:
-`adapters` < `platforms` < `reporting` < `events` < `recovery` < `api`, and `channels` above `reporting`.
+`adapters` < `reporting` < `recovery` < `api`, and `channels` above `reporting`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "monitor_event": ("chalicelib.ingest.monitor",),
     "agent_event": ("chalicelib.ingest.agent",),
     "log_batch": ("chalicelib.ingest.logs",),
-    "recover": ("chalicelib.recovery.entry", "chalicelib.aws.s3.discovered"),
+    "recover": ("chalicelib.recovery.workflow", "chalicelib.aws.s3.checkpoints", "chalicelib.aws.s3.discovered"),
 }
 
 

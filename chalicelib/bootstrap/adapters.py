@@ -1,25 +1,27 @@
-"""What the service reads and writes in AWS: one adapter per port, each made on first use with its own client."""
+"""What the service reads and writes in AWS and on platforms: one adapter per port, each made on first use."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from chalicelib.domain.guards.stages import stage_of
+
 if TYPE_CHECKING:
     from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
     from chalicelib.aws.cloudwatch.metrics import CloudWatchMetrics
     from chalicelib.aws.durable import LambdaExecutions
-    from chalicelib.aws.dynamodb.answers import DynamoAnswers
     from chalicelib.aws.dynamodb.chat_threads import DynamoChatThreads
-    from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
     from chalicelib.aws.dynamodb.hardware_ledger import DynamoHardwareLedger
-    from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
     from chalicelib.aws.dynamodb.incidents import DynamoIncidentStore
     from chalicelib.aws.dynamodb.jobs import DynamoJobRegistry
     from chalicelib.aws.dynamodb.listings import DynamoListings
-    from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+    from chalicelib.aws.dynamodb.small_items import DynamoAnswers, DynamoDrillRecords, DynamoHookMarks, DynamoSweepMarks
+    from chalicelib.aws.s3.cluster_state import S3HeadNodes
     from chalicelib.aws.s3.pages import S3Pages
     from chalicelib.aws.s3.saves import S3Saves
+    from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
+    from chalicelib.aws.sagemaker.clusters import SageMakerClusters
     from chalicelib.aws.sqs.deliveries import DynamoDeliveryLog, SqsDeliveries
     from chalicelib.aws.sqs.quarantine import SqsQuarantine
     from chalicelib.aws.sqs.undelivered import SqsUndelivered
@@ -31,12 +33,16 @@ if TYPE_CHECKING:
     from chalicelib.channels.bus import BusAnnouncer
     from chalicelib.config import Settings
     from chalicelib.observability import Observability
+    from chalicelib.platforms.schedulers import Schedulers
+    from chalicelib.platforms.slurm.mailbox import SlurmMailbox
+    from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+    from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
     from chalicelib.ports.clock import Clock
     from chalicelib.services.reporting.outcome import Outcome
 
 
 class AdapterParts:
-    """The adapters that know of no platform."""
+    """Every property imports its adapter when it is first read."""
 
     def __init__(self, settings: Settings, *, clock: Clock, clients: Clients) -> None:
         self.settings = settings
@@ -74,7 +80,7 @@ class AdapterParts:
     @cached_property
     def answers(self) -> DynamoAnswers:
         """The memory of orders given with a key."""
-        from chalicelib.aws.dynamodb.answers import DynamoAnswers
+        from chalicelib.aws.dynamodb.small_items import DynamoAnswers
 
         return DynamoAnswers(self.clients("dynamodb"), table=self.settings.table)
 
@@ -102,19 +108,6 @@ class AdapterParts:
         from chalicelib.aws.ssm.prices import SsmPrices
 
         return SsmPrices(self.clients("ssm"), name=f"{self._beside_policies}/prices", clock=self.clock)
-
-    @cached_property
-    def price_store(self) -> SsmPolicyDocumentStore:
-        """The price table and its versions, to be edited."""
-        from chalicelib.aws.ssm.policy_documents import SsmPolicyDocumentStore
-
-        return SsmPolicyDocumentStore(
-            self.clients("ssm"),
-            prefix=self._beside_policies,
-            table_client=self.clients("dynamodb"),
-            table=self.settings.table,
-            kind="price table",
-        )
 
     @property
     def _beside_policies(self) -> str:
@@ -183,12 +176,12 @@ class AdapterParts:
 
     @cached_property
     def hook_marks(self) -> DynamoHookMarks:
-        from chalicelib.aws.dynamodb.hook_marks import DynamoHookMarks
+        from chalicelib.aws.dynamodb.small_items import DynamoHookMarks
 
         return DynamoHookMarks(self.clients("dynamodb"), table=self.settings.table)
 
     @cached_property
-    def page_shelf(self) -> S3Pages:
+    def page_store(self) -> S3Pages:
         from chalicelib.aws.s3.pages import S3Pages
 
         return S3Pages(self.clients("s3"), bucket=self.settings.bucket, clock=self.clock)
@@ -206,14 +199,14 @@ class AdapterParts:
         return S3Saves(self.clients("s3"))
 
     @cached_property
-    def board(self) -> CloudWatchAlarms:
+    def alarm_store(self) -> CloudWatchAlarms:
         from chalicelib.aws.cloudwatch.alarms import CloudWatchAlarms
 
         return CloudWatchAlarms(self.clients("cloudwatch"), stack=self.settings.stage)
 
     @cached_property
     def marks(self) -> DynamoSweepMarks:
-        from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+        from chalicelib.aws.dynamodb.small_items import DynamoSweepMarks
 
         return DynamoSweepMarks(self.clients("dynamodb"), table=self.settings.table)
 
@@ -225,6 +218,69 @@ class AdapterParts:
 
     @cached_property
     def drill_records(self) -> DynamoDrillRecords:
-        from chalicelib.aws.dynamodb.drills import DynamoDrillRecords
+        from chalicelib.aws.dynamodb.small_items import DynamoDrillRecords
 
         return DynamoDrillRecords(self.clients("dynamodb"), table=self.settings.table)
+
+    # ---- platforms, their mailboxes and clusters ---------------------------------------------------------------------
+
+    @cached_property
+    def scheduler(self) -> Schedulers:
+        from chalicelib.platforms.schedulers import Schedulers
+
+        return Schedulers(self.slurm, self.training_jobs)
+
+    @cached_property
+    def training_jobs(self) -> TrainingJobScheduler:
+        from chalicelib.platforms.training_job.scheduler import TrainingJobScheduler
+
+        return TrainingJobScheduler(
+            self.clients("sagemaker"),
+            bus=self.settings.bus,
+            stage=stage_of(self.settings.stage),
+            roles=self.settings.training_roles,
+        )
+
+    @cached_property
+    def slurm(self) -> SlurmScheduler:
+        """Slurm, through its agents."""
+        from chalicelib.platforms.slurm.scheduler import SlurmScheduler
+
+        return SlurmScheduler(
+            self.head_nodes, self.mailbox, clock=self.clock, bucket=self.settings.bucket, bus=self.settings.bus
+        )
+
+    @cached_property
+    def head_nodes(self) -> S3HeadNodes:
+        """The cluster state that the agents on Slurm head nodes write to S3."""
+        from chalicelib.aws.s3.cluster_state import S3HeadNodes
+
+        return S3HeadNodes(
+            self.clients("s3"),
+            self.clients("sqs"),
+            bucket=self.settings.bucket,
+            stack=self.settings.stage,
+            clock=self.clock,
+        )
+
+    @cached_property
+    def mailbox(self) -> SlurmMailbox:
+        """The mailbox shared with the training process: in S3, or relayed by a cluster's agent."""
+        from chalicelib.aws.s3.mailbox import S3Mailbox
+        from chalicelib.platforms.slurm.mailbox import SlurmMailbox
+
+        own = S3Mailbox(self.clients("s3"), bucket=self.settings.bucket)
+        return SlurmMailbox(own, self.head_nodes, bucket=self.settings.bucket)
+
+    @cached_property
+    def clusters(self) -> SageMakerClusters:
+        """HyperPod's API of clusters, for what its events leave out."""
+        from chalicelib.aws.sagemaker.clusters import SageMakerClusters
+
+        return SageMakerClusters(self.clients("sagemaker"), stage=stage_of(self.settings.stage))
+
+    @cached_property
+    def cluster_nodes(self) -> SageMakerClusterNodes:
+        from chalicelib.aws.sagemaker.cluster_nodes import SageMakerClusterNodes
+
+        return SageMakerClusterNodes(self.clients("sagemaker"))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from chalicelib.services.operator.holds import Holds
     from chalicelib.services.operator.orders import Orders
     from chalicelib.services.operator.policy_documents import PolicyDocuments
-    from chalicelib.services.operator.price_table import PriceTable
     from chalicelib.services.operator.switches import Switches
 
 
@@ -80,13 +79,7 @@ class ApiParts(RecoveryParts):
     def drills(self) -> Drills:
         from chalicelib.services.operator.drills import Drills
 
-        return Drills(
-            look=self.look,
-            store=self.store,
-            registry=self.registry,
-            records=self.drill_records,
-            clock=self.clock,
-        )
+        return Drills(look=self.look, records=self.drill_records, clock=self.clock)
 
     @cached_property
     def slurm_clusters(self) -> Clusters:
@@ -101,13 +94,6 @@ class ApiParts(RecoveryParts):
         from chalicelib.services.operator.policy_documents import PolicyDocuments
 
         return PolicyDocuments(documents=self.policy_store, clock=self.clock)
-
-    @cached_property
-    def price_table(self) -> PriceTable:
-        """The price table, for those who edit it."""
-        from chalicelib.services.operator.price_table import PriceTable
-
-        return PriceTable(documents=self.price_store, clock=self.clock)
 
     @cached_property
     def hooks(self) -> Hooks:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chalicelib.channels.delivery.deliver import Deliverer
     from chalicelib.channels.delivery.fan_out import FanOut
     from chalicelib.channels.makers import Makers
-    from chalicelib.domain.notices.channels import ChannelConfig
+    from chalicelib.domain.notices.channels import SlackConfig
 
 
 class ChannelParts(ReportingParts):
@@ -24,29 +24,24 @@ class ChannelParts(ReportingParts):
     def makers(self) -> Makers:
         from chalicelib.channels.makers import Makers
 
-        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel, otlp=self.otlp_channel)
+        return Makers(secrets=self.written, clock=self.clock, slack=self.slack_channel)
 
-    def otlp_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
-        from chalicelib.channels.otlp import OtlpChannel
-
-        return OtlpChannel(config, secrets, traces=self.traces, clock=self.clock)
-
-    def slack_channel(self, config: ChannelConfig, secrets: Secrets) -> Channel:
+    def slack_channel(self, config: SlackConfig, secrets: Secrets) -> Channel:
         """One Slack channel of the document; Slack's library is loaded by the first."""
         from chalicelib.channels.slack.channel import SlackChannel
-        from chalicelib.channels.slack.settings import slack_settings
+        from chalicelib.channels.slack.settings import can_press, slack_settings
         from chalicelib.channels.slack.web_api import SlackApi
 
         given = slack_settings(config)
         return SlackChannel(
             name=given.name,
-            conversation=given.conversation,
-            api=SlackApi(lambda: secrets.secret(given.token_name), url=given.api_url),
+            conversation=given.channel,
+            api=SlackApi(lambda: secrets.secret(given.token_secret), url=given.api_url),
             threads=self.chats,
             incidents=self.store,
             clock=self.clock,
-            can_press=given.can_press,
-            ledger=self.ledger_of_one,
+            can_press=can_press(given),
+            ledger=self.incident_ledger,
             console_url=given.console_url or self.settings.console_url,
         )
 
@@ -55,7 +50,7 @@ class ChannelParts(ReportingParts):
         from chalicelib.channels.address import Addresses
 
         return Addresses(
-            pages=self.page_shelf,
+            pages=self.page_store,
             console_url=self.settings.console_url,
             lasts=timedelta(hours=self.settings.notice_link_hours),
             within=self.clients.deadline.within,

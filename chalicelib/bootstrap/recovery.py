@@ -1,21 +1,53 @@
-"""What recovers a run: observations, Actions, the minute sweep."""
+"""From a raw event to an Incident, and what recovers a run: observations, Actions, the minute sweep."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chalicelib.bootstrap.events import EventParts
+from chalicelib.bootstrap.reporting import ReportingParts
 
 if TYPE_CHECKING:
+    from chalicelib.ingress import Ingress
+    from chalicelib.services.intake.intake import Intake
     from chalicelib.services.observe.nodes import Nodes
     from chalicelib.services.observe.observer import Observer
     from chalicelib.services.perform.perform import ActionExecutor
     from chalicelib.services.sweep.sweep import Sweep
 
 
-class RecoveryParts(EventParts):
-    """What `recover` and `sweep` use."""
+class RecoveryParts(ReportingParts):
+    """What the event handlers, `recover` and `sweep` use."""
+
+    @cached_property
+    def intake(self) -> Intake:
+        from chalicelib.services.intake.intake import Intake
+
+        return Intake(
+            store=self.store,
+            registry=self.registry,
+            scheduler=self.scheduler,
+            mailbox=self.mailbox,
+            clusters=self.clusters,
+            executions=self.executions,
+            clock=self.clock,
+            head_nodes=self.head_nodes,
+            announcer=self.announcer,
+        )
+
+    @cached_property
+    def ingress(self) -> Ingress:
+        from chalicelib.ingress import Ingress
+
+        return Ingress(
+            intake=self.intake,
+            alarms=self.alarms,
+            clusters=self.clusters,
+            quarantine=self.quarantine,
+            clock=self.clock,
+            report=self.observability.record,
+            account=self.settings.account,
+        )
 
     sweep_readers = 8  # fewer than a client's ten connections; the sweep's time goes into waiting (docs/sweep.md)
 

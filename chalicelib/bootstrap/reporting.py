@@ -1,11 +1,14 @@
-"""What is reported about Incidents and runs: ledgers, curves, pages, alarms."""
+"""Builds the services that report on Incidents and runs: ledgers, curves, pages, and the Jobs' alarms.
+
+Each is made, and its module imported, at the first use: a cold start pays only for what its trigger needs.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chalicelib.bootstrap.platforms import PlatformParts
+from chalicelib.bootstrap.adapters import AdapterParts
 
 if TYPE_CHECKING:
     from chalicelib.domain.model.incident import Incident
@@ -15,19 +18,17 @@ if TYPE_CHECKING:
     from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
     from chalicelib.services.reporting.ledgers import Ledgers
     from chalicelib.services.reporting.pages import Pages
-    from chalicelib.services.reporting.traces import Traces
 
 
-class ReportingParts(PlatformParts):
+class ReportingParts(AdapterParts):
     """The services that report."""
 
     @cached_property
     def alarms(self) -> Alarms:
-        """Keeps the alarms, and weighs what they say."""
         from chalicelib.services.reporting.alarms import Alarms
 
         return Alarms(
-            board=self.board,
+            alarm_store=self.alarm_store,
             registry=self.registry,
             scheduler=self.scheduler,
             mailbox=self.mailbox,
@@ -54,41 +55,27 @@ class ReportingParts(PlatformParts):
             store=self.store,
             registry=self.registry,
             listings=self.listings,
-            scheduler=self.scheduler,
-            mailbox=self.mailbox,
             prices=self.prices,
             clock=self.clock,
         )
 
-    def ledger_of_one(self, incident: Incident) -> IncidentLedger:
-        """What one Incident took and cost; for functions that see neither platforms nor mailboxes."""
-        from chalicelib.services.reporting.ledgers import of_one
+    def incident_ledger(self, incident: Incident) -> IncidentLedger:
+        """The ledger of one Incident. `ledgers` also needs the listings."""
+        from chalicelib.services.reporting.ledgers import incident_ledger
 
-        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+        return incident_ledger(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
     @cached_property
     def pages(self) -> Pages:
-        from chalicelib.services.reporting.losses import Losses
-        from chalicelib.services.reporting.pages import Pages
+        from chalicelib.services.reporting.pages import Losses, Pages
 
         return Pages(
             store=self.store,
             registry=self.registry,
             prices=self.prices,
-            pages=self.page_shelf,
+            pages=self.page_store,
             clock=self.clock,
             region=self.settings.region,
             within=self.clients.deadline.within,
             losses=Losses(curves=self.curves),
-        )
-
-    @cached_property
-    def traces(self) -> Traces:
-        from chalicelib.services.reporting.traces import Traces, resource_of
-
-        settings = self.settings
-        return Traces(
-            store=self.store,
-            ledger=self.ledger_of_one,
-            resource=resource_of(stage=settings.stage, region=settings.region, account=settings.account),
         )

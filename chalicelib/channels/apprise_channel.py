@@ -16,7 +16,7 @@ from chalicelib.channels.quiet import quieten
 from chalicelib.channels.standard_webhooks import message_id_of
 from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSettings
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.notices.channels import ChannelConfig
+from chalicelib.domain.notices.channels import AppriseConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
 
@@ -50,11 +50,11 @@ LINKS: Final[Mapping[str, str]] = {"ntfy": "click", "pagerduty": "click"}
 class AppriseChannel:
     """channels.channel.Channel over Apprise."""
 
-    def __init__(self, config: ChannelConfig, secrets: Secrets, *, clock: Clock) -> None:
+    def __init__(self, config: AppriseConfig, secrets: Secrets, *, clock: Clock) -> None:
         """Raises InvalidSettings or UnknownEntity where the address cannot be used; no message holds the address."""
         self._name = config.name
         self._clock = clock
-        self._address = _Address(secrets.secret(config.text("url_secret")), f"channels.{config.name}.url_secret")
+        self._address = _Address(secrets.secret(config.url_secret), f"channels.{config.name}.url_secret")
         self._address.speaker("")  # an address with a part missing is told before anything is sent
 
     def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  every attempt is the same message

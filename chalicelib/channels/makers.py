@@ -8,8 +8,7 @@ from typing import assert_never
 
 from chalicelib.channels.channel import Channel, Secrets
 from chalicelib.channels.outbound import TOTAL_S
-from chalicelib.domain.model.errors import InvalidSettings
-from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.notices.channels import AppriseConfig, ChannelConfig, SlackConfig, WebhookConfig
 from chalicelib.ports.clock import Clock
 
 
@@ -19,8 +18,7 @@ class Makers:
 
     secrets: Secrets
     clock: Clock
-    slack: Callable[[ChannelConfig, Secrets], Channel] | None = None  # bootstrap's: it needs the table
-    otlp: Callable[[ChannelConfig, Secrets], Channel] | None = None  # as well
+    slack: Callable[[SlackConfig, Secrets], Channel]  # bootstrap's: it needs the table
     total_s: float = TOTAL_S  # what one webhook's receiver may take
 
     def make(self, config: ChannelConfig) -> Channel:
@@ -29,23 +27,16 @@ class Makers:
         Raises:
             InvalidSettings, UnknownEntity: it cannot be made from what the document and the secrets say.
         """
-        match config.kind:
-            case ChannelKind.WEBHOOK:
+        match config:
+            case WebhookConfig():
                 from chalicelib.channels.webhook import Webhook
 
                 return Webhook(config, self.secrets, clock=self.clock, total_s=self.total_s)
-            case ChannelKind.APPRISE:
+            case AppriseConfig():
                 from chalicelib.channels.apprise_channel import AppriseChannel
 
                 return AppriseChannel(config, self.secrets, clock=self.clock)
-            case ChannelKind.SLACK:
-                return self._given(self.slack, config)
-            case ChannelKind.OTLP:
-                return self._given(self.otlp, config)
+            case SlackConfig():
+                return self.slack(config, self.secrets)
             case _:
-                assert_never(config.kind)
-
-    def _given(self, make: Callable[[ChannelConfig, Secrets], Channel] | None, config: ChannelConfig) -> Channel:
-        if make is None:
-            raise InvalidSettings(f"channels.{config.name}.kind", f"{config.kind} is not part of this deployment")
-        return make(config, self.secrets)
+                assert_never(config)

@@ -1,4 +1,4 @@
-"""A notice as plain text, for channels that show one. Pure."""
+"""A notice as plain text, for channels that show nothing else (Apprise and what it reaches). Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from chalicelib.ports.notices import Notice, NoticeKind
 MAX_TITLE_CHARS: Final = 200
 MAX_BODY_CHARS: Final = 4000  # what most services show; the whole is in the Incident
 SHORTEST_TEXT_CHARS: Final = 120
-LATE: Final = timedelta(minutes=2)  # a first try and its first repetitions take less
+LATE: Final = timedelta(minutes=2)  # a first delivery and its first repetitions take less
 
-# What services that show plain text still act on: a mention that notifies all or one (Discord, Slack, Teams:
-# @everyone, @here, <@id>, <!channel>), a link under another name (Slack's <address|name>, Markdown's). Job names and
-# log lines are other people's words. The joiner has no width.
-_PINGS: Final = re.compile(
+# What services that show plain text still act on: a mention that notifies people (Discord, Slack, Teams: @everyone,
+# @here, <@id>, <!channel>), and a link under another name (Slack's <address|name>, Markdown's). Job names and log lines
+# are other people's words, so each is broken up by a joiner, which has no width.
+_MARKUP: Final = re.compile(
     r"@(?=(?:channel|here|everyone|group|all)\b)|(?<=<)(?=[@!#])|(?<=\])(?=\()|(?<=<)(?=https?:)", re.IGNORECASE
 )
 _JOINER: Final = "\u2060"
@@ -25,20 +25,21 @@ _HIDDEN: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u2
 
 
 def title_of(notice: Notice, *, now: datetime) -> str:
-    """One line. One that comes late says so: it may stand below a newer one."""
+    """The title in one line. A late notice says so, since it may arrive after a newer one."""
     late = f" (late: of {_clock(notice.at, now)})" if is_late(notice, now=now) else ""
-    return _calm(" ".join(f"[{notice.severity}]{late} {notice.title}".split())[:MAX_TITLE_CHARS])
+    return _inert(" ".join(f"[{notice.severity}]{late} {notice.title}".split())[:MAX_TITLE_CHARS])
 
 
 def is_late(notice: Notice, *, now: datetime) -> bool:
-    """Its channel did not accept it when it was sent first."""
+    """Whether its channel did not accept it when it was first sent."""
     return now - notice.at > LATE
 
 
 def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> str:
-    """What happened, whose it is, and what to paste next, in at most `limit` characters.
+    """What happened, about which Job and Incident, and the next commands, in at most `limit` characters.
 
-    Where that is too much, the story gives way, then the commands from the last: `rekindle show` stays.
+    Where that is too much, the text of what happened is cut first, to SHORTEST_TEXT_CHARS; then commands are left out
+    from the last, so that `rekindle show` stays.
     """
     facts = [f"{label}: {value}" for label, value in _facts(notice, now) if value]
     rest = []
@@ -46,23 +47,23 @@ def body_of(notice: Notice, *, now: datetime, limit: int = MAX_BODY_CHARS) -> st
         asked = f"{notice.incident_id} {notice.approval_id}"
         rest.append(f"To answer: rekindle approvals approve {asked} (or: rekindle approvals deny)")
     rest += [f"{label}: {what}" for label, what in notice.paste]
-    text, room = _calm(notice.text), min(limit, MAX_BODY_CHARS)
+    text, room = _inert(notice.text), min(limit, MAX_BODY_CHARS)
     least = min(len(text), SHORTEST_TEXT_CHARS)
     # A link is there whole or not at all: a signed one has some 1,500 characters.
     candidates = [[*facts, *page, *rest] for page in _pages(notice, now)]
-    fits = (lines for lines in candidates if least + 2 + len(_calm("\n".join(lines))) <= room)
+    fits = (lines for lines in candidates if least + 2 + len(_inert("\n".join(lines))) <= room)
     lines = next(fits, candidates[-1])
-    tail = _calm("\n".join(lines))
+    tail = _inert("\n".join(lines))
     while lines and least + 2 + len(tail) > room:
         lines.pop()
-        tail = _calm("\n".join(lines))
+        tail = _inert("\n".join(lines))
     left = max(room - len(tail) - 2, 0)
-    story = text if len(text) <= left else text[: max(left - 1, 0)] + "…"
-    return f"{story}\n\n{tail}"
+    shown = text if len(text) <= left else text[: max(left - 1, 0)] + "…"
+    return f"{shown}\n\n{tail}"
 
 
 def _pages(notice: Notice, now: datetime) -> list[list[str]]:
-    """The Incident's facts in a page's text, the most important first."""
+    """The lines about the Incident's page, in forms from the longest to the shortest; the first that fits is used."""
     address = notice.address
     if address is None:
         return [[]]
@@ -92,6 +93,6 @@ def _clock(at: datetime, now: datetime) -> str:
     return f"{utc:%H:%M:%S} UTC" if utc.date() == now.astimezone(UTC).date() else f"{utc:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _calm(text: str) -> str:
-    """The words as they are, without a mention, a disguised link or a hidden character."""
-    return _PINGS.sub(lambda found: found[0] + _JOINER, _HIDDEN.sub("", text))
+def _inert(text: str) -> str:
+    """The same words, in which nothing is a mention, a disguised link or a hidden character."""
+    return _MARKUP.sub(lambda found: found[0] + _JOINER, _HIDDEN.sub("", text))

@@ -15,7 +15,7 @@ from chalicelib.channels import standard_webhooks
 from chalicelib.channels.bus import detail_of
 from chalicelib.channels.channel import Secrets
 from chalicelib.channels.outbound import TOTAL_S, check_accepted, post
-from chalicelib.domain.notices.channels import ChannelConfig
+from chalicelib.domain.notices.channels import WebhookConfig
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.notices import Notice
 
@@ -28,15 +28,15 @@ _LATER: Final = frozenset({408, 425, *range(500, 600)})  # besides 429: the same
 class Webhook:
     """channels.channel.Channel: one receiver."""
 
-    def __init__(self, config: ChannelConfig, secrets: Secrets, *, clock: Clock, total_s: float = TOTAL_S) -> None:
+    def __init__(self, config: WebhookConfig, secrets: Secrets, *, clock: Clock, total_s: float = TOTAL_S) -> None:
         """Raises InvalidSettings or UnknownEntity where the secrets cannot be used."""
         self._name = config.name
-        self._url = config.text("url")
-        self._is_private = config.flags.get("private", False)
+        self._url = config.url
+        self._is_private = config.private
         self._clock = clock
         self._total_s = total_s
         # While a secret is changed both sign, so that a receiver may know either.
-        names = [name for name in (config.text("signing_secret"), config.text("older_signing_secret")) if name]
+        names = [name for name in (config.signing_secret, config.older_signing_secret) if name]
         self._keys = [standard_webhooks.key_of(secrets.secret(name), name=name) for name in names]
 
     def send(self, notice: Notice, *, attempt: int) -> None:  # noqa: ARG002  every attempt is the same message

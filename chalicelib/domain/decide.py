@@ -36,7 +36,7 @@ from chalicelib.domain.rules.common import COMMON, UNKNOWN, UNTOUCHED
 from chalicelib.domain.rules.node.hardware import with_suspect_hardware
 from chalicelib.domain.rules.tuples import NODE_PHASES, RUN_PHASES
 from chalicelib.domain.run.bad_nodes import with_bad_nodes
-from chalicelib.domain.run.liveness import left_with_its_stall
+from chalicelib.domain.run.liveness import turned_to_stall
 
 __all__ = ["Decision", "decide"]
 
@@ -61,7 +61,7 @@ def _decided(context: RuleContext) -> Decision:
 def _of_a_run(context: RuleContext) -> Decision:
     context = dataclasses.replace(context, seen=as_of_newest_life(context.incident, context.seen))
     judged = with_bad_nodes(diagnose(context.incident, context.seen), context.seen)
-    context = _unheld(context, left_with_its_stall(dataclasses.replace(context, incident=judged)))
+    context = _unheld(context, turned_to_stall(dataclasses.replace(context, incident=judged)))
     common = first_decision(COMMON, context)
     if common is not None:
         return changed_by(AFTER_COMMON, context, common)

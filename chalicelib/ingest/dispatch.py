@@ -16,7 +16,6 @@ def parse(
     raw_event: object,
     *,
     expected_account: str | None = None,
-    expected_region: str | None = None,
     groups_in_motion: bool | None = None,
 ) -> list[Signal]:
     """The Signals of one event: an EventBridge envelope, or a CloudWatch Logs batch (which has no envelope).
@@ -30,7 +29,7 @@ def parse(
         from chalicelib.ingest import logs
 
         return logs.parse(body, expected_account=expected_account)
-    envelope = open_envelope(body, expected_account=expected_account, expected_region=expected_region)
+    envelope = open_envelope(body, expected_account=expected_account)
     match envelope.source:
         case "aws.sagemaker":
             found = _sagemaker(envelope, groups_in_motion)

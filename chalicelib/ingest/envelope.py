@@ -74,12 +74,12 @@ def check_size(raw: Mapping[str, Any]) -> None:
         raise MalformedEvent("event", f"larger than {MAX_EVENT_BYTES} bytes")
 
 
-def open_envelope(raw: object, *, expected_account: str | None = None, expected_region: str | None = None) -> Envelope:
+def open_envelope(raw: object, *, expected_account: str | None = None) -> Envelope:
     """Type the envelope.
 
     Raises:
         MalformedEvent: names the first field that is missing or wrong; also for an unknown `version`, an event larger
-            than MAX_EVENT_BYTES, and an account or region other than the expected one.
+            than MAX_EVENT_BYTES, and an account other than the expected one.
     """
     body = decode(raw)
     check_size(body)
@@ -92,8 +92,6 @@ def open_envelope(raw: object, *, expected_account: str | None = None, expected_
     if expected_account is not None and account != expected_account:
         raise MalformedEvent("account", f"is {account}, which is foreign here")
     region = fields.text("region", pattern=_REGION)
-    if expected_region is not None and region != expected_region:
-        raise MalformedEvent("region", f"is {region}, which is foreign here")
     return Envelope(
         id=fields.text("id", limit=128),
         source=fields.text("source", limit=256),

@@ -1,4 +1,6 @@
-"""The three HyperPod events (aws.sagemaker, best effort, duplicated, unordered).
+"""Parses the three HyperPod events (aws.sagemaker, best effort, duplicated, unordered) into Signals.
+
+`ingest/dispatch.py` calls the `parse_` functions; `enrich` adds what DescribeClusterEvent says.
 
     SageMaker HyperPod Cluster State Change
     "detail": {"ClusterArn": "arn:aws:sagemaker:us-west-2:111122223333:cluster/k3v9m2x7q1ab", "ClusterName": "pretrain",
@@ -35,7 +37,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ingest.envelope import Envelope
 from chalicelib.ingest.evidence import bounded, dedupe_key, digest, minute, one_line
 from chalicelib.ingest.fields import GROUP_NAME, INSTANCE_ID, RESOURCE_NAME, Fields
-from chalicelib.ingest.hyperpod_catalogue import Area, Outcome, ParsedDescription, read_description
+from chalicelib.ingest.hyperpod_catalogue import ParsedDescription, Told, read_description
 from rekindle.protocol.signals import FaultClass
 
 # Source: botocore, sagemaker ClusterStatus
@@ -50,7 +52,7 @@ _REPAIRS: Final = frozenset({"Replace", "Reboot"})
 
 
 def parse_cluster_state(envelope: Envelope) -> Signal:
-    """A cluster's or group's bad state is notified (UNCLEAR: no run is named); InService is news.
+    """A state of the cluster. A bad state, of it or of a group, is UNCLEAR, since no run is named; InService is news.
 
     Raises:
         MalformedEvent: names the field.
@@ -62,10 +64,10 @@ def parse_cluster_state(envelope: Envelope) -> Signal:
     message = detail.optional_text("FailureMessage")
     groups = [_group(group) for group in detail.children("InstanceGroups")]
     bad_groups = [group["name"] for group in groups if group["status"] in _BAD_GROUP]
-    in_motion = any(None not in (now := group["current"], goal := group["target"]) and now != goal for group in groups)
+    is_scaling = any(_is_scaling(group) for group in groups)
     is_bad = status in _BAD_CLUSTER or bool(bad_groups)
     # InService alone does not mean idle: in Continuous mode only the counts say so.
-    if not is_bad and (status in ("Creating", "Updating") or (status == "InService" and in_motion)):
+    if not is_bad and (status in ("Creating", "Updating") or (status == "InService" and is_scaling)):
         raise Noise("scaling")
     about = f", groups {', '.join(bad_groups)} in trouble" if bad_groups else ""
     return Signal(
@@ -89,6 +91,11 @@ def parse_cluster_state(envelope: Envelope) -> Signal:
     )
 
 
+def _is_scaling(group: Mapping[str, Any]) -> bool:
+    current, target = group["current"], group["target"]
+    return current is not None and target is not None and current != target
+
+
 def _group(group: Fields) -> dict[str, Any]:
     return {
         "name": group.optional_text("InstanceGroupName", limit=63, pattern=GROUP_NAME) or "not named",
@@ -99,7 +106,7 @@ def _group(group: Fields) -> dict[str, Any]:
 
 
 def parse_node_health(envelope: Envelope) -> Signal:
-    """The health agent's word about one node. Its `RepairAction` is evidence: it outranks any table of ours.
+    """The health agent's report about one node. Its `RepairAction` outranks any table of ours.
 
     The list of `HealthStatus` values is not documented beyond Healthy and Unhealthy: another one is UNCLEAR, which is
     neither healthy nor a reason to act alone.
@@ -142,30 +149,22 @@ def parse_node_health(envelope: Envelope) -> Signal:
     )
 
 
-def _health_fault(status: str, repair: str | None) -> FaultClass | None:
+def _health_fault(status: object, repair: object) -> FaultClass | None:
     if status == "Unhealthy" or repair in _REPAIRS:
         return FaultClass.NODE_HARDWARE
     return None if status == "Healthy" else FaultClass.UNCLEAR
-
-
-def _level(event: Fields, description: str | None) -> str:
-    """Its level; where it names none, what its description says: a failure is an error."""
-    level = event.optional_word("EventLevel", _LEVELS)
-    if level is not None:
-        return level
-    return "Error" if read_description(description).outcome is Outcome.FAILED else "Warn"
 
 
 def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = None) -> Signal:
     """A cluster event, read through its description.
 
     `groups_in_motion` says whether any group's CurrentCount differs from its TargetCount; None means that was not read.
-    Only an Error triggers; an unknown description is UNCLEAR at Error and mere news below. `evidence` holds `known`,
+    Only an Error triggers; an unknown description is UNCLEAR at Error and news below. `evidence` holds `known`,
     and `needs_enrichment` where the reason is only in DescribeClusterEvent (see `enrich`).
 
     Raises:
         MalformedEvent: names the field.
-        Noise: an Info event, or the chatter of scaling while a group is in motion.
+        Noise: an Info event, or an event of scaling while a group is in motion.
     """
     event = envelope.detail.child("EventDetails")
     event_id = event.text("EventId", limit=128)
@@ -180,11 +179,11 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
     if level == "Info":
         raise Noise("info event")
     meaning = read_description(description)
-    if meaning.area is Area.SCALING and groups_in_motion:
+    if meaning.told is Told.SCALING and groups_in_motion:
         raise Noise("scaling")
     fault = _event_fault(meaning, level, groups_in_motion)
     node = instance or meaning.instance
-    what = f"{meaning.area}:{meaning.op}:{meaning.outcome}" if meaning.is_known else digest(description or event_id)
+    what = digest(meaning.pattern or description or event_id)
     signal = Signal(
         kind=SignalKind.CLUSTER_EVENT,
         source=SignalSource.SAGEMAKER,
@@ -199,13 +198,10 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
             {
                 "event_id": event_id,
                 "level": level,
-                "known": meaning.is_known,
-                "area": meaning.area.value,
-                "op": meaning.op or None,
-                "outcome": meaning.outcome.value,
+                "known": meaning.told is not Told.UNKNOWN,
                 "group": group,
                 "logical_id": logical_id,
-                "needs_groups": True if meaning.area is Area.SCALING and groups_in_motion is None else None,
+                "needs_groups": True if meaning.told is Told.SCALING and groups_in_motion is None else None,
                 "needs_enrichment": True if _is_bare(metadata) else None,
                 "operation_id": event.optional_text("OperationId", limit=128),
                 "cluster_arn": arn,
@@ -216,15 +212,23 @@ def parse_cluster_event(envelope: Envelope, *, groups_in_motion: bool | None = N
     return signal if _is_bare(metadata) else _with_metadata(signal, metadata.body)
 
 
+def _level(event: Fields, description: str | None) -> str:
+    """The event's level; where it names none, Error if its description says that something failed, else Warn."""
+    level = event.optional_word("EventLevel", _LEVELS)
+    if level is not None:
+        return level
+    return "Error" if read_description(description).told in (Told.LOST, Told.PLATFORM, Told.FAILED) else "Warn"
+
+
 def _event_fault(meaning: ParsedDescription, level: str, groups_in_motion: bool | None) -> FaultClass | None:
-    if not meaning.is_known:
+    if meaning.told is Told.UNKNOWN:
         return FaultClass.UNCLEAR if level == "Error" else None
-    if meaning.area is Area.SCALING:
+    if meaning.told is Told.SCALING:
         # Whether nodes were lost or are merely being added cannot be told without the counts.
         return FaultClass.NODE_LOST if groups_in_motion is False else None
-    if meaning.fault is FaultClass.NODE_LOST and level != "Error":
+    if meaning.told is Told.LOST and level != "Error":
         return FaultClass.UNCLEAR
-    return meaning.fault
+    return meaning.told.fault
 
 
 def _is_bare(metadata: Fields) -> bool:
@@ -265,7 +269,7 @@ def _with_metadata(signal: Signal, metadata: Mapping[str, Any]) -> Signal:
     reasons = [_message_reason(message) for message in messages]
     telling = [reason for reason in reasons if reason != "meaningless"]
     status, repair = health.get("HealthStatus"), health.get("RepairAction")
-    is_unhealthy = status == "Unhealthy" or repair in ("Replace", "Reboot")
+    is_unhealthy = _health_fault(status, repair) is FaultClass.NODE_HARDWARE
     fault = FaultClass.NODE_HARDWARE if is_unhealthy else _fault_with_reasons(signal.fault, telling)
     evidence = {
         name: value for name, value in signal.evidence.items() if name not in ("needs_enrichment", "description")

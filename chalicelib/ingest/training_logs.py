@@ -91,17 +91,17 @@ def _labelled_lines(records: Sequence[Fields]) -> list[_Line]:
     return list(found.values())
 
 
-def _signal(job: str, node: str, one: _Line, finding: Finding, cause: Cause) -> Signal:
-    verdict = one.verdict
+def _signal(job: str, node: str, printed: _Line, finding: Finding, cause: Cause) -> Signal:
+    verdict = printed.verdict
     is_cause = finding is cause.finding
     asks = verdict.order is not CausalClass.NEWS and verdict.label is not Label.USER_CANCELLED
-    step = step_in(one.text)
+    step = step_in(printed.text)
     return Signal(
         kind=SignalKind.TRAINING_LOG,
         source=SignalSource.LOGS,
-        occurred_at=one.at,
-        dedupe_key=_key(job, node, verdict, one.at),
-        summary=one_line(f"{job} on {node} printed {verdict.label}: {one.text}"),
+        occurred_at=printed.at,
+        dedupe_key=_key(job, node, verdict, printed.at),
+        summary=one_line(f"{job} on {node} printed {verdict.label}: {printed.text}"),
         attempt=job,
         node=node,
         fault=verdict.fault if asks else None,
@@ -114,10 +114,10 @@ def _signal(job: str, node: str, one: _Line, finding: Finding, cause: Cause) -> 
                 "step": step,
                 "rank": finding.rank,
                 "xid": verdict.xid,
-                "lines": one.count,
+                "lines": printed.count,
                 "is_echo": None if is_cause else True,
                 "cause": cause.text if is_cause and cause.echoes else None,
-                "text": one.text,
+                "text": printed.text,
             }
         ),
     )

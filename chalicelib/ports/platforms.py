@@ -77,8 +77,8 @@ class Scheduler(Protocol):
         stores where it runs."""
         ...
 
-    def restarts_between(self, one: str, other: str) -> int | None:
-        """How many times the same submission was restarted from `one` to `other`; None where they are not the same."""
+    def restarts_between(self, earlier: str, later: str) -> int | None:
+        """How many times the same submission was restarted from `earlier` to `later`; None if they are not the same."""
         ...
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:

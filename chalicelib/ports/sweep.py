@@ -93,7 +93,7 @@ class SweepMarks(Protocol):
     def save(self, mark: SweepMark) -> None: ...
 
 
-class AlarmBoard(Protocol):
+class AlarmStore(Protocol):
     """CloudWatch alarms of ours. Names are made from the Job's id, so that every call may be repeated."""
 
     def put(self, job: Job) -> tuple[str, ...]:

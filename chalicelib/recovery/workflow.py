@@ -4,9 +4,8 @@ Runs as an AWS Lambda durable execution, one per Incident and generation. Everyt
 a step; everything between steps is deterministic, because it runs again from the top at every resume.
 
 Operations of one turn: [callback] observe [record] [act …] [record of what the answers alone tell] [wait = parallel +
-timer]. The callback is created before
-the look and published by it, so that whatever arrives after the look completes it and whatever arrived before is in
-the look; it is used again by the next turn if only the timer ran out.
+timer]. The callback is created before the look and published by it, so that whatever arrives after the look completes
+it and whatever arrived before is in the look; it is used again by the next turn if only the timer ran out.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Protocol
 
+from aws_durable_execution_sdk_python import durable_execution
 from aws_durable_execution_sdk_python.config import (
     CallbackConfig,
     CompletionConfig,
@@ -33,15 +34,17 @@ from chalicelib.domain.decision.action_results import after_accepted_start
 from chalicelib.domain.model.action import Action, ActionResult, Done, action_name, read_action
 from chalicelib.domain.model.errors import Retryable, VersionConflict
 from chalicelib.domain.model.incident import Incident
+from chalicelib.domain.model.instances import JobSize
+from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.observation import Observation
 from chalicelib.domain.policy.document import Policy, pinned
 from chalicelib.domain.run.liveness import LATE
+from chalicelib.ports.clock import Clock
 from chalicelib.recovery.results import CompressedJson
 from chalicelib.services.observe.observer import Observer
 from chalicelib.services.observe.timeline import needs_record
 from chalicelib.services.perform.perform import ActionExecutor
-from chalicelib.services.reporting.closing import closed
-from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
+from chalicelib.services.reporting.outcome import GPU_HOURS_LOST, GPU_HOURS_SAVED, MTTD_S, MTTR_S, Outcome, OutcomeKind
 
 # A turn is 3 to 8 durable operations, and each retry is one more; Lambda allows an execution 3,000. 300 turns at the
 # longest default interval are more than five hours of watching; an Incident that needs more ends its execution and the
@@ -238,9 +241,9 @@ def _act(
     results: list[ActionResult] = []
     for index, action in enumerate(decision.actions):
         wire = action.to_wire()
-        one = _one_action(perform, wire, decision.incident, policy, f"{token}.{index}")
+        carry_out = _one_action(perform, wire, decision.incident, policy, f"{token}.{index}")
         try:
-            answer = context.step(one, name=f"act-{turn}-{index}-{action_name(action)}", config=_BRIEF)
+            answer = context.step(carry_out, name=f"act-{turn}-{index}-{action_name(action)}", config=_BRIEF)
         except StepError as err:
             results.append(_unavailable(action, err))
         else:
@@ -277,3 +280,44 @@ def _wait(context: DurableContext, callback: Any, span: timedelta, turn: int) ->
 
     first = context.parallel([woken, timer], name=f"wait-{turn}", config=_RACE)
     return "woken" in first.get_results()
+
+
+def closed(incident: Incident, *, gpus: Maybe[int], clock: Clock) -> Outcome:
+    """The Outcome of an Incident that has just closed. `gpus`: how big its run is, by the last observation."""
+    from chalicelib.domain.reporting.ledger import ledger_of  # loaded once an Incident closes
+    from chalicelib.domain.reporting.prices import NO_PRICES
+
+    ledger = ledger_of(incident, size=JobSize(gpus=gpus), prices=NO_PRICES, now=clock.now())
+    figures = {
+        MTTD_S: ledger.mttd_s,
+        MTTR_S: ledger.mttr_s,
+        GPU_HOURS_LOST: ledger.gpu_hours_lost,
+        GPU_HOURS_SAVED: ledger.gpu_hours_saved,
+    }
+    return Outcome(
+        what=OutcomeKind.CLOSED,
+        reason=incident.outcome,
+        incident_id=incident.incident_id,
+        job_id=incident.job_id,
+        facts={
+            "fault": incident.fault.value,
+            "phase": incident.phase.value,
+            **{name: round(value.value, 3) for name, value in figures.items() if isinstance(value, Known)},
+        },
+    )
+
+
+@lru_cache(maxsize=4)  # one service a process, but for tests that build several
+def durable_recovery(
+    look: Observer, perform: ActionExecutor, report: Reporter, *, client: Any = None
+) -> Callable[[Any, Any], Any]:
+    """The handler (event, Lambda context) of one service.
+
+    client: boto3's client of Lambda, by which the SDK keeps its checkpoints; else it makes one that waits 55 s for each
+    of five attempts, longer than the function may last.
+    """
+
+    def recover(event: Any, context: DurableContext) -> Any:
+        return run_recovery(event, context, look=look, perform=perform, report=report)
+
+    return durable_execution(recover, boto3_client=client)

@@ -2,7 +2,7 @@
 
 The text is the Python language reference that every Python installation carries for `help()`
 (`pydoc_data.topics`), read when it is needed: real prose, nothing downloaded, nothing copied into this
-repository. Where a distribution leaves that module out, the docstrings of the standard library take its place.
+repository.
 
 A dataset is a folder:
 
@@ -15,10 +15,9 @@ Batches are numbered like the steps that consume them, from 1.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
@@ -27,53 +26,15 @@ SYMBOLS = "\n" + "".join(chr(code) for code in range(32, 127))
 VOCABULARY = len(SYMBOLS)
 _UNKNOWN = SYMBOLS.index("?")
 
-# Standard-library modules that are safe to import for their docstrings: small, silent, on every platform.
-# fmt: off
-_DOCUMENTED = [
-    "argparse", "ast", "asyncio", "base64", "bisect", "calendar", "collections", "configparser", "contextlib",
-    "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "doctest", "email", "enum", "fileinput",
-    "fractions", "functools", "getpass", "gettext", "glob", "gzip", "hashlib", "heapq", "hmac", "html", "http",
-    "imaplib", "inspect", "io", "ipaddress", "itertools", "json", "locale", "logging", "mailbox", "math",
-    "mimetypes", "numbers", "operator", "optparse", "os", "pathlib", "pickle", "platform", "plistlib", "pprint",
-    "queue", "random", "re", "sched", "secrets", "selectors", "shelve", "shlex", "shutil", "smtplib", "socket",
-    "sqlite3", "ssl", "statistics", "string", "struct", "subprocess", "tarfile", "tempfile", "textwrap",
-    "threading", "timeit", "tokenize", "trace", "traceback", "types", "unittest", "urllib", "uuid", "warnings",
-    "wave", "weakref", "xml", "zipfile", "zoneinfo",
-]
-# fmt: on
-
 
 def python_reference(size_bytes: int) -> str:
     """About `size_bytes` of English prose from this Python's own help texts, the same on every call."""
     text = ""
-    for piece in _reference_topics():
-        text += piece + "\n\n"
+    for name in sorted(topics):
+        text += topics[name] + "\n\n"
         if len(text) >= size_bytes:
             break
     return text[:size_bytes]
-
-
-def _reference_topics() -> Iterator[str]:
-    try:
-        topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
-    except ImportError:
-        topics = {}
-    for name in sorted(topics):
-        yield topics[name]
-    yield from _docstrings()
-
-
-def _docstrings() -> Iterator[str]:
-    present = {module.name for module in pkgutil.iter_modules()}
-    for name in _DOCUMENTED:
-        if name not in present:
-            continue
-        module = importlib.import_module(name)
-        members = [module, *(vars(module)[key] for key in sorted(vars(module)) if not key.startswith("_"))]
-        for member in members:
-            doc = getattr(member, "__doc__", None)
-            if isinstance(doc, str) and len(doc) > 200:
-                yield doc
 
 
 def encode(text: str) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.asking import NAME, DeploymentError
 from infra.package import BUNDLE, TEMPLATE
+from infra.target_stack import NAME, DeploymentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

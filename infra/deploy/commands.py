@@ -83,8 +83,8 @@ def _package(args: argparse.Namespace) -> int:
 
 
 def _undeploy(args: argparse.Namespace) -> int:
-    from infra.asking import DeploymentError
     from infra.deploy.removal import remove
+    from infra.target_stack import DeploymentError
 
     _check(args)
     try:
@@ -96,8 +96,8 @@ def _undeploy(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     """Report configuration errors before a package is built."""
-    from infra.asking import DeploymentError, stack_name
     from infra.session import SessionError, open_session
+    from infra.target_stack import DeploymentError, stack_name
 
     try:
         stack_name(args.stage)
@@ -119,8 +119,8 @@ def _build(out: Path) -> None:
 
 
 def _run(args: argparse.Namespace, package: Path) -> int:
-    from infra.asking import DeploymentError
     from infra.deploy.deployment import run
+    from infra.target_stack import DeploymentError
 
     try:
         run(args, package=package)

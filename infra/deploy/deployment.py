@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import Asked, DeploymentError, Finding, existing_stack, stack_name
 from infra.deploy.artefacts import Artefacts
 from infra.deploy.summary import deployment_summary, plan_text
 from infra.leftovers import deletion_blockers, leftover_resources
 from infra.package import BUNDLE, TEMPLATE
-from infra.preflight.checks import STILLBORN, ask, look, print_findings
+from infra.preflight.checks import CANNOT_BE_UPDATED, print_findings, read_stack, run_checks
 from infra.session import SessionError, open_session
+from infra.target_stack import NOT_MADE, DeploymentError, Finding, TargetStack, existing_stack, stack_name
 from rekindle.cli.terminal.confirm import ask as confirm
 
 CAPABILITIES: Final = ("CAPABILITY_IAM", "CAPABILITY_AUTO_EXPAND")  # roles per function; the SAM transform
@@ -48,8 +48,7 @@ class Deployment:
         """
         _check_package(package)
         url = self._artefacts().upload(package, bucket)
-        status = self._takes_a_change()
-        is_new = status in (None, "REVIEW_IN_PROGRESS")
+        is_new = self._updatable_status() in NOT_MADE
         name = self._make_change_set(url, package, parameters, is_new=is_new)
         if name is not None:
             self._cloud().execute_change_set(StackName=self.stack, ChangeSetName=name)
@@ -59,15 +58,15 @@ class Deployment:
     def plan(
         self, package: Path, *, parameters: Mapping[str, str], bucket: str | None = None
     ) -> tuple[Mapping[str, Any], ...]:
-        """What `deploy` would change: CloudFormation's ResourceChange of each resource. Nothing of the question stays:
-        neither the change set, nor the empty stack that the change set of a new one makes, nor the template.
+        """What `deploy` would change: CloudFormation's ResourceChange of each resource. Nothing is left behind: not the
+        change set, not the empty stack that the change set of a new stack makes, and not the template.
 
         Raises:
             DeploymentError: as `deploy`.
         """
         _check_package(package)
-        status = self._takes_a_change()
-        cloud, is_new = self._cloud(), status in (None, "REVIEW_IN_PROGRESS")
+        status = self._updatable_status()
+        cloud, is_new = self._cloud(), status in NOT_MADE
         with self._artefacts().lent_template(package, bucket) as url:
             try:
                 name = self._make_change_set(url, package, parameters, is_new=is_new)
@@ -86,41 +85,41 @@ class Deployment:
         """Delete the stack; returns the physical names of what it keeps. Removing what is not there is no error.
 
         Raises:
-            DeploymentError: something of others hangs on the stack, so that nothing was deleted; or CloudFormation
+            DeploymentError: something of others depends on the stack, so that nothing was deleted; or CloudFormation
                 could not delete everything else.
         """
-        asked = self.asked()
-        if asked.status is None:
+        target = self.target()
+        if target.status is None:
             return ()
-        if asked.is_busy:
-            raise DeploymentError(f"{self.stack} is {asked.status}: wait until that has ended, then remove it again")
-        if found := tuple(deletion_blockers(asked)):
+        if target.is_busy:
+            raise DeploymentError(f"{self.stack} is {target.status}: wait until that has ended, then remove it again")
+        if found := tuple(deletion_blockers(target)):
             lines = "\n".join(f"  {finding}" for finding in found)
             raise DeploymentError(f"{self.stack} is not removed: it would stop half way.\n{lines}")
         cloud = self._cloud()
         # A change set that was never executed has made nothing.
-        kept = () if asked.is_new else self._kept()
+        kept = () if target.is_new else self._kept()
         cloud.delete_stack(StackName=self.stack)
         self._wait("stack_delete_complete")
         return kept
 
     def leftovers(self) -> tuple[Finding, ...]:
-        """What is still there beside what the stack kept, once it is removed."""
-        return leftover_resources(self.asked())
+        """What is still there, besides what the stack kept, once it is removed."""
+        return leftover_resources(self.target())
 
     def outputs(self) -> dict[str, str]:
-        """What the stack tells people."""
+        """The stack's outputs, by name."""
         stack = self._cloud().describe_stacks(StackName=self.stack)["Stacks"][0]
         return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
-    def asked(self) -> Asked:
-        """The stack as it is now, in its account and Region."""
-        return ask(self.session, self.stack, package=None, parameters={})
+    def target(self) -> TargetStack:
+        """The stack as it is now."""
+        return read_stack(self.session, self.stack, package=None, parameters={})
 
-    def _takes_a_change(self) -> str | None:
+    def _updatable_status(self) -> str | None:
         """The stack's status. Raises: DeploymentError where it can only be removed."""
         status = self._status()
-        if status in STILLBORN:
+        if status in CANNOT_BE_UPDATED:
             raise DeploymentError(
                 f"{self.stack} is {status}: remove it first (`rekindle stack undeploy`), then deploy again"
             )
@@ -137,7 +136,7 @@ class Deployment:
         return str(found["StackStatus"]) if found is not None else None
 
     def _kept(self) -> tuple[str, ...]:
-        """What the template retains, by physical name. A function's versions go with the function all the same."""
+        """What the template retains, by type and physical name; not function versions, which go with the function."""
         cloud = self._cloud()
         body = cloud.get_template(StackName=self.stack, TemplateStage="Processed")["TemplateBody"]
         template = json.loads(body) if isinstance(body, str) else body
@@ -210,10 +209,10 @@ class Deployment:
             raise DeploymentError(f"{self.stack}: {err}\n{self._failures()}") from err
 
     def _failures(self) -> str:
-        """The resource failures of the operation that has just ended, oldest first: the newest events back to its
-        beginning.
+        """The resource failures of the operation that has just ended, oldest first.
 
-        A page has 100 events; one create and its rollback are several hundred.
+        Events are read from the newest back to the operation's beginning: a page has 100 of them, and one create and
+        its rollback have several hundred.
         """
         failed = []
         for event in self._events():
@@ -247,7 +246,7 @@ def _parse_parameter(text: str) -> tuple[str, str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """What `run` reads of a command line, but for the package."""
+    """The options of `stack deploy` that `run` reads, without the package."""
     add_stack_options(parser)
     parser.add_argument("--bucket", help="bucket for the bundle; one is made when not given")
     parser.add_argument("--plan", action="store_true", help="show what would be changed; nothing is made")
@@ -258,7 +257,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stack_options(parser: argparse.ArgumentParser) -> None:
-    """Which stack, and where."""
+    """The options that name the stack."""
     parser.add_argument("--stage", default="prod", help="prod makes the stack `rekindle`, any other `rekindle-<stage>`")
     parser.add_argument("--region", help="AWS Region; the profile's when not given")
 
@@ -274,15 +273,15 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
-        asked = deployment.asked()
-        where = f"stack {deployment.stack} (stage {args.stage}), account {asked.account_id}, region {asked.region}"
+        target = deployment.target()
+        where = f"stack {deployment.stack} (stage {args.stage}), account {target.account_id}, region {target.region}"
         print(f"rekindle: target: {where}", file=sys.stderr, flush=True)
         parameters = dict(args.parameter)
         _preflight(deployment, package, parameters)
         if args.plan:
             print(plan_text(where, deployment.plan(package, parameters=parameters, bucket=args.bucket)))
             return
-        confirm(args, deployment_summary(asked, where))
+        confirm(args, deployment_summary(target, where))
         outputs = deployment.deploy(package, parameters=parameters, bucket=args.bucket)
     except (SessionError, BotoCoreError, ClientError) as err:
         raise DeploymentError(str(err)) from err
@@ -292,5 +291,5 @@ def run(args: argparse.Namespace, *, package: Path) -> None:
 
 def _preflight(deployment: Deployment, package: Path, parameters: Mapping[str, str]) -> None:
     _check_package(package)
-    if not print_findings(look(deployment.session, deployment.stack, package=package, parameters=parameters)):
+    if not print_findings(run_checks(deployment.session, deployment.stack, package=package, parameters=parameters)):
         raise DeploymentError("nothing was created: fix what is named above, then deploy again")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from infra.asking import DeploymentError, stack_name
 from infra.deploy.deployment import Deployment
 from infra.deploy.summary import removal_summary
 from infra.session import SessionError, open_session
-from rekindle.cli.terminal.confirm import ask
+from infra.target_stack import DeploymentError, stack_name
+from rekindle.cli.terminal.confirm import ask as confirm
 from rekindle.client.errors import Unreachable
 
 
@@ -24,11 +24,11 @@ def remove(args: argparse.Namespace) -> None:
 
     try:
         deployment = Deployment(stack=stack_name(args.stage), session=open_session(args.region))
-        asked = deployment.asked()
-        where = f"account {asked.account_id}, region {asked.region}"
-        if asked.existing is None:
+        target = deployment.target()
+        where = f"account {target.account_id}, region {target.region}"
+        if target.existing is None:
             raise Unreachable(f"there is no stack {deployment.stack} in {where}: nothing was removed")
-        ask(args, removal_summary(asked, f"stack {deployment.stack} (stage {args.stage}), {where}"))
+        confirm(args, removal_summary(target, f"stack {deployment.stack} (stage {args.stage}), {where}"))
         _print_removed(deployment, deployment.remove())
     except (SessionError, BotoCoreError, ClientError) as err:
         raise DeploymentError(str(err)) from err

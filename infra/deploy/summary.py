@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from infra.asking import Asked
+from infra.target_stack import TargetStack
 from rekindle.cli.service.target import OUTPUT_KEYS
 from rekindle.client.api import Client, check_url, signer
 from rekindle.client.errors import CliError
@@ -19,23 +19,23 @@ _POLICY: Final = "Policy"  # the end of every type that is a resource's policy: 
 _REPLACED: Final = {"True": "replace", "Conditional": "replace?"}
 
 
-def deployment_summary(asked: Asked, where: str) -> str:
+def deployment_summary(target: TargetStack, where: str) -> str:
     """What `deploy` will do. `where`: stack, stage, account, Region."""
     lines = [
-        f"{'Create' if asked.is_new else 'Update'} {where}:",
+        f"{'Create' if target.is_new else 'Update'} {where}:",
         "  1. the bundle goes into the account's bucket of bundles, which is made where it is missing",
         "  2. a change set is made and executed: roles, functions, API, queues, alarms (--plan shows it alone)",
     ]
-    if asked.is_new:
+    if target.is_new:
         lines.append("  3. from then on it watches the runs that ask for protection, and acts as their policies allow")
     else:
-        lines.append(f"  3. it is {asked.status} now; {_standing(asked.existing, 'go over to the new version')}")
+        lines.append(f"  3. it is {target.status} now; {_standing(target.existing, 'go over to the new version')}")
     return "\n".join(lines)
 
 
-def removal_summary(asked: Asked, where: str) -> str:
+def removal_summary(target: TargetStack, where: str) -> str:
     """What `undeploy` will do."""
-    ends = _standing(asked.existing, "are not protected any more")
+    ends = _standing(target.existing, "are not protected any more")
     return "\n".join(
         [
             f"Remove {where}:",

@@ -1,4 +1,7 @@
-"""The files that `rekindle init` writes, from answers and what was seen. Nothing here asks or writes."""
+"""Plans the files that `rekindle init` writes, from its answers and from what the account shows. Pure.
+
+`init/command.py` asks, calls `plan`, and writes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ STEPS: Final = "NEXT.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is made. files: name -> text. left_out: (name, why) of what cannot be made now. commands: the next ones."""
+    """files: name -> text. left_out: (name, why) of files that are not made. commands: what to run next, in order."""
 
     files: Mapping[str, str]
     left_out: tuple[tuple[str, str], ...]
@@ -31,7 +34,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitInputs:
-    """All that a plan is made from. service: a text where it is not known, saying why."""
+    """What a plan is made from. service: the deployed service, or why it is not known. out: the folder of the files."""
 
     answers: Answers
     seen: AccountState
@@ -60,9 +63,8 @@ def plan(given: InitInputs) -> Plan:
         files[lines.HEADER] = lines.header(answers)
     else:
         bus = given.stack if isinstance(given.service, str) else given.service.bus
-        wire = lines.settings(answers, stage=read.stage_of(given.stack), bus=bus)
-        files[lines.SETTINGS] = lines.as_text(wire)
-    _rights(given, files, left_out)
+        files[lines.SETTINGS] = lines.as_text(lines.settings(answers, stage=read.stage_of(given.stack), bus=bus))
+    _add_role_policies(given, files, left_out)
     if answers.wants_slack:
         if given.api.startswith("https://"):
             files[SLACK] = lines.as_text(manifest(given.api))
@@ -85,7 +87,7 @@ def role_policy(service: Service, bucket: str) -> dict[str, Any]:
 
 
 def parameters(given: InitInputs) -> dict[str, str]:
-    """The template's parameters that these answers want and that the stack has not: lists grow, nothing goes."""
+    """The template's parameters that the answers change, with their new values. Lists grow; nothing is removed."""
     before = given.seen.stack.parameters if isinstance(given.seen.stack, Deployed) else {}
     own = "" if isinstance(given.service, str) else given.service.bucket
     wanted = {
@@ -103,7 +105,8 @@ def parameters(given: InitInputs) -> dict[str, str]:
     return found
 
 
-def _rights(given: InitInputs, files: dict[str, str], left_out: list[tuple[str, str]]) -> None:
+def _add_role_policies(given: InitInputs, files: dict[str, str], left_out: list[tuple[str, str]]) -> None:
+    """Add what the roles of the ranks and of the head node need, or why it cannot be written yet."""
     answers, service = given.answers, given.service
     wanted = []
     if read.bucket(answers.mailbox):
@@ -154,15 +157,12 @@ def _commands(given: InitInputs, files: Mapping[str, str]) -> Iterator[str]:
 
 def _role_commands(answers: Answers, seen: AccountState) -> Iterator[str]:
     name = answers.role.rpartition("/")[2] or "WORKER_ROLE"
-    yield (
-        shlex.join(["aws", "iam", "tag-role", "--role-name", name, "--tags"])
-        + " "
-        + shlex.quote(f"Key={TAG},Value={read.prefix(answers.mailbox)}")
-    )
+    tag = f"Key={TAG},Value={read.prefix(answers.mailbox)}"
+    yield shlex.join(["aws", "iam", "tag-role", "--role-name", name, "--tags", tag])
     arn = seen.stack.outputs.get("TrainingPolicyArn", "") if isinstance(seen.stack, Deployed) else ""
-    named = arn or "TRAINING_POLICY_ARN"
     note = "" if arn else "   # the stack's output TrainingPolicyArn"
-    yield shlex.join(["aws", "iam", "attach-role-policy", "--role-name", name, "--policy-arn", named]) + note
+    policy = arn or "TRAINING_POLICY_ARN"
+    yield shlex.join(["aws", "iam", "attach-role-policy", "--role-name", name, "--policy-arn", policy]) + note
 
 
 def _steps(

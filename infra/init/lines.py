@@ -179,7 +179,7 @@ def header(answers: Answers) -> str:
             "#SBATCH --requeue",
             "#SBATCH --exclusive",
             f"export REKINDLE_MAILBOX={answers.mailbox}",
-            "trap '' USR1 USR2  # else the signal that asks for a checkpoint ends the launcher; docs/hyperpod-slurm.md",
+            "trap '' USR1  # else the signal that asks for a checkpoint ends the launcher; docs/hyperpod-slurm.md",
             "",
         ]
     )

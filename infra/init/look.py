@@ -181,9 +181,9 @@ def _attached(policies: Read[tuple[str, ...]], seen: AccountState) -> str:
     return "has the stack's training policy" if wanted in policies else "has not the stack's training policy"
 
 
-def _cluster(one: Cluster) -> str:
-    kind = {True: "Slurm", False: "EKS, which Rekindle does not support", None: "unknown kind"}[one.is_slurm]
-    return f"{one.name} ({kind})"
+def _cluster(cluster: Cluster) -> str:
+    kind = {True: "Slurm", False: "EKS, which Rekindle does not support", None: "unknown kind"}[cluster.is_slurm]
+    return f"{cluster.name} ({kind})"
 
 
 def _caller(account: Account) -> Read[Caller]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from infra.lifecycle.options import add_names, add_python
 from rekindle.cli.terminal.parsing import described
 from rekindle.client.errors import CliError, CommandFailed, Exit, NotFound, Unreachable, UsageError
 
@@ -51,17 +50,17 @@ def register(subparsers: Any) -> None:
     agent = subparsers.add_parser("slurm-agent", help="the agent on a Slurm head node: install, upgrade, stop, remove")
     verbs = agent.add_subparsers(dest="verb", required=True, metavar="VERB")
     bundle = described(verbs, "bundle", "write the folder that a head node installs the agent from", _BUNDLE)
-    add_names(bundle)
+    _add_names(bundle)
     bundle.add_argument("--out", type=Path, default=Path("build/lifecycle"), help="where to write (build/lifecycle)")
-    add_python(bundle)
+    _add_python(bundle)
     bundle.set_defaults(run=_bundle, extra="cli")
     for name, (help_, has_folder, _) in VERBS.items():
         verb = described(verbs, name, help_, f"{help_[0].upper()}{help_[1:]}.{_WHERE}")
-        add_names(verb)
+        _add_names(verb)
         verb.add_argument("--here", action="store_true", help="this machine is the head node")
         verb.add_argument("--group", metavar="NAME", help="the instance group of the head node (asked of the cluster)")
         if has_folder:
-            add_python(verb)
+            _add_python(verb)
         if name != "status":
             verb.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
             verb.add_argument("--yes", action="store_true", help="do not ask")
@@ -70,6 +69,26 @@ def register(subparsers: Any) -> None:
         if name == "uninstall":
             verb.add_argument("--force", action="store_true", help="remove it also where not all can be given back")
         verb.set_defaults(run=_on_the_head_node, extra="cli")
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name the cluster and the service it reports to."""
+    parser.add_argument("--cluster", required=True, help="the HyperPod cluster's name, or Slurm's ClusterName")
+    parser.add_argument("--stack", default="rekindle", help="the service's stack (rekindle)")
+    by_hand = parser.add_argument_group("where the service is; by default the stack is asked")
+    for name in ("bucket", "bus", "region", "account", "partition"):
+        by_hand.add_argument(f"--{name}")
+
+
+def _add_python(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the Python which the folder carries."""
+    parser.add_argument(
+        "--python",
+        type=Path,
+        metavar="ARCHIVE",
+        help="carry this Python: an install_only archive (.tar.gz) of python-build-standalone, for a head node that "
+        "has none of 3.10 or newer and no way to get one",
+    )
 
 
 def _bundle(args: argparse.Namespace) -> int:

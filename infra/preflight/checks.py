@@ -13,40 +13,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from infra.asking import (
-    Asked,
+from infra.package import BUNDLE, TEMPLATE
+from infra.preflight.names import kept_resources
+from infra.preflight.template import TEMPLATE_CHECKS
+from infra.quotas import quotas
+from infra.target_stack import (
     Check,
     DeploymentError,
     Finding,
     Importance,
+    TargetStack,
     code_of,
     existing_stack,
     findings,
     problem,
     stack_name,
 )
-from infra.package import BUNDLE, TEMPLATE
-from infra.preflight.names import earlier_life
-from infra.preflight.template import TEMPLATE_CHECKS
-from infra.quotas import quotas
 
-STILLBORN: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
+# A stack in one of these can only be removed. Source: CloudFormation guide, stack status codes.
+CANNOT_BE_UPDATED: Final = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 # A Lambda of a Region that does not know an operation. Source: Lambda answers so for any path that it has not.
 _UNKNOWN_OPERATION: Final = frozenset(
     {"UnknownOperationException", "UnknownOperation", "InvalidAction", "MissingAuthenticationTokenException"}
 )
 
 
-def durable_functions(asked: Asked) -> Iterator[Finding]:
-    """Asked of the Region itself: Lambda lists the durable executions of a function that need not exist."""
+def durable_functions(target: TargetStack) -> Iterator[Finding]:
+    """Asks the Region itself: Lambda lists the durable executions of a function that need not exist."""
     from botocore.exceptions import ClientError, EndpointConnectionError
 
     missing = problem(
-        f"Lambda in {asked.region} has no durable functions",
+        f"Lambda in {target.region} has no durable functions",
         "choose a Region that has them: https://docs.aws.amazon.com/lambda/latest/dg/durable-functions.html",
     )
     try:
-        asked.client("lambda").list_durable_executions_by_function(FunctionName=f"{asked.stack}-recover", MaxItems=1)
+        target.client("lambda").list_durable_executions_by_function(FunctionName=f"{target.stack}-recover", MaxItems=1)
     except EndpointConnectionError:
         yield missing
     except ClientError as err:
@@ -58,10 +59,10 @@ def durable_functions(asked: Asked) -> Iterator[Finding]:
         raise
 
 
-def state(asked: Asked) -> Iterator[Finding]:
+def state(target: TargetStack) -> Iterator[Finding]:
     """Whether CloudFormation would take a deployment now."""
-    status, stack = asked.status, asked.stack
-    if status in STILLBORN:
+    status, stack = target.status, target.stack
+    if status in CANNOT_BE_UPDATED:
         stage = "prod" if stack == "rekindle" else stack.removeprefix("rekindle-")
         yield problem(
             f"{stack} is {status}: it never worked, or could not be removed",
@@ -72,13 +73,13 @@ def state(asked: Asked) -> Iterator[Finding]:
             f"{stack} is {status}",
             f"aws cloudformation continue-update-rollback --stack-name {stack}, then deploy again",
         )
-    elif asked.is_busy:
+    elif target.is_busy:
         yield problem(
             f"{stack} is {status}: another operation is running", "wait until that has ended, then deploy again"
         )
 
 
-def local_tools(_: Asked) -> Iterator[Finding]:
+def local_tools(_: TargetStack) -> Iterator[Finding]:
     """What this machine needs to build the package; the Makefile has looked for Python itself."""
     import importlib.util
 
@@ -94,28 +95,28 @@ ACCOUNT_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
 )
 
 
-def look(
+def run_checks(
     session: Any, stack: str, *, package: Path | None = None, parameters: Mapping[str, str] | None = None
 ) -> tuple[Finding, ...]:
-    """All that is found about deploying to `stack` now. package: what `make package` made; None before that.
+    """What stands against deploying to `stack` now. package: what `make package` made; None before that.
 
     Raises:
         ClientError, BotoCoreError: CloudFormation does not say whether there is such a stack.
     """
-    asked = ask(session, stack, package=package, parameters=parameters or {})
+    target = read_stack(session, stack, package=package, parameters=parameters or {})
     checks = list(ACCOUNT_CHECKS)
-    if asked.template is not None:
-        checks += [*TEMPLATE_CHECKS, ("what is left of an earlier life", earlier_life)]
-    return tuple(findings(asked, checks))
+    if target.template is not None:
+        checks += [*TEMPLATE_CHECKS, ("what an earlier deployment kept", kept_resources)]
+    return tuple(findings(target, checks))
 
 
-def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[str, str]) -> Asked:
-    """The stack as it is, with the package that is to be deployed."""
+def read_stack(session: Any, stack: str, *, package: Path | None, parameters: Mapping[str, str]) -> TargetStack:
+    """The stack as it is now, with the package and the parameters that are to be deployed."""
     template, size = None, 0
     if package is not None:
         template = json.loads((package / TEMPLATE).read_text(encoding="utf-8"))
         size = (package / BUNDLE).stat().st_size
-    return Asked(
+    return TargetStack(
         session=session,
         stack=stack,
         account_id=str(session.client("sts").get_caller_identity()["Account"]),
@@ -128,9 +129,9 @@ def ask(session: Any, stack: str, *, package: Path | None, parameters: Mapping[s
 
 def print_findings(found: Sequence[Finding]) -> bool:
     """Print the findings, problems first; True where nothing stops the deployment."""
-    for finding in sorted(found, key=lambda each: each.weight is not Importance.PROBLEM):
+    for finding in sorted(found, key=lambda finding: finding.importance is not Importance.PROBLEM):
         print(finding, file=sys.stderr)
-    return all(finding.weight is not Importance.PROBLEM for finding in found)
+    return all(finding.importance is not Importance.PROBLEM for finding in found)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -144,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--region", help="AWS Region; the profile's when not given")
     args = parser.parse_args(argv)
     try:
-        found = look(open_session(args.region), stack_name(args.stage))
+        found = run_checks(open_session(args.region), stack_name(args.stage))
     except (DeploymentError, SessionError, BotoCoreError, ClientError) as err:
         print(f"error: {err}", file=sys.stderr)
         return 1

@@ -5,48 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from infra.asking import Asked, Finding, code_of, note, problem
 from infra.cloudformation.values import BadParameters
 from infra.preflight.template import resolver
+from infra.target_stack import Finding, TargetStack, code_of, note, problem
 
 # What of a table cannot be seen in the import and is believed afterwards: CloudFormation compares nothing.
 # Source: CloudFormation guide, import-resources-automatically (it advises to detect drift after an import).
 _OF_A_TABLE: Final = ("KeySchema", "GlobalSecondaryIndexes")
 
 
-def earlier_life(asked: Asked) -> Iterator[Finding]:
-    """Only before the stack is created: later they are its own."""
-    if not asked.is_new:
+def kept_resources(target: TargetStack) -> Iterator[Finding]:
+    """Resources that have a name of the stack already. Only before it is created: later they are its own."""
+    if not target.is_new:
         return
     try:
-        resolve = resolver(asked)
+        resolve = resolver(target)
     except BadParameters:
         return  # told by another check
-    names = _names(asked, resolve)
-    yield from _table(asked, names["AWS::DynamoDB::Table"])
-    yield from _bucket(asked, names["AWS::S3::Bucket"])
+    names = _names(target, resolve)
+    yield from _table(target, names["AWS::DynamoDB::Table"])
+    yield from _bucket(target, names["AWS::S3::Bucket"])
     for kind, (lister, remedy) in _TAKEN.items():
-        for name in sorted(names[kind].keys() & lister(asked, list(names[kind]))):
+        for name in sorted(names[kind].keys() & lister(target, list(names[kind]))):
             yield problem(f"{kind} {name} is there and belongs to no stack of this name", remedy.format(name=name))
 
 
-def _names(asked: Asked, resolve: Callable[[Any], Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
+def _names(target: TargetStack, resolve: Callable[[Any], Any]) -> dict[str, dict[str, Mapping[str, Any]]]:
     """Type -> name -> properties of the template's resources that have names of their own."""
-    assert asked.template is not None  # noqa: S101  this check runs with a template only
+    assert target.template is not None  # noqa: S101  this check runs with a template only
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _PROPERTY}
-    for resource in asked.template["Resources"].values():
+    for resource in target.template["Resources"].values():
         kind, properties = resource["Type"], resource.get("Properties", {})
         if kind in _PROPERTY and _PROPERTY[kind] in properties:
             found[kind][str(resolve(properties[_PROPERTY[kind]]))] = resolve(properties)
     return found
 
 
-def _owner(asked: Asked, physical_id: str) -> str | None:
+def _owner(target: TargetStack, physical_id: str) -> str | None:
     """The stack that a resource belongs to."""
     from botocore.exceptions import ClientError
 
     try:
-        found = asked.client("cloudformation").describe_stack_resources(PhysicalResourceId=physical_id)
+        found = target.client("cloudformation").describe_stack_resources(PhysicalResourceId=physical_id)
     except ClientError as err:
         if code_of(err) == "ValidationError":
             return None
@@ -54,27 +54,29 @@ def _owner(asked: Asked, physical_id: str) -> str | None:
     return next((str(resource["StackName"]) for resource in found["StackResources"]), None)
 
 
-def _table(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def _table(target: TargetStack, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     from botocore.exceptions import ClientError
 
     for name, wanted in names.items():
         try:
-            table = asked.client("dynamodb").describe_table(TableName=name)["Table"]
+            table = target.client("dynamodb").describe_table(TableName=name)["Table"]
         except ClientError as err:
             if code_of(err) == "ResourceNotFoundException":
                 continue
             raise
-        if owner := _owner(asked, name):
+        if owner := _owner(target, name):
             yield problem(f"the table {name} belongs to the stack {owner}", "deploy under another STAGE")
             continue
         differs = [part for part in _OF_A_TABLE if _shape(table.get(part)) != _shape(wanted.get(part))]
         if differs:
             yield problem(
-                f"the table {name} of an earlier life has another {' and '.join(differs)} than the template",
+                f"the table {name} of an earlier deployment has another {' and '.join(differs)} than the template",
                 "restore its data into a table of the new form, or deploy under another STAGE; docs/deploy.md#remove",
             )
         else:
-            yield note(f"the table {name} of an earlier life is taken up, with its Jobs and Incidents", "nothing to do")
+            yield note(
+                f"the table {name} of an earlier deployment is taken up, with its Jobs and Incidents", "nothing to do"
+            )
 
 
 def _shape(part: Any) -> Any:
@@ -85,13 +87,13 @@ def _shape(part: Any) -> Any:
     return [_shape(item) for item in part] if isinstance(part, list) else part
 
 
-def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def _bucket(target: TargetStack, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     from botocore.exceptions import ClientError
 
-    s3 = asked.client("s3")
+    s3 = target.client("s3")
     for name in names:
         try:
-            s3.head_bucket(Bucket=name, ExpectedBucketOwner=asked.account_id)
+            s3.head_bucket(Bucket=name, ExpectedBucketOwner=target.account_id)
         except ClientError as err:
             if code_of(err) in ("404", "NoSuchBucket"):
                 continue
@@ -99,10 +101,10 @@ def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Fi
                 yield problem(f"the bucket {name} is another account's, or closed to you", "deploy under another STAGE")
                 continue
             raise
-        if owner := _owner(asked, name):
+        if owner := _owner(target, name):
             yield problem(f"the bucket {name} belongs to the stack {owner}", "deploy under another STAGE")
             continue
-        yield note(f"the bucket {name} of an earlier life is taken up, with its checkpoints", "nothing to do")
+        yield note(f"the bucket {name} of an earlier deployment is taken up, with its checkpoints", "nothing to do")
         try:
             s3.get_bucket_policy(Bucket=name)
         except ClientError as err:
@@ -115,32 +117,32 @@ def _bucket(asked: Asked, names: Mapping[str, Mapping[str, Any]]) -> Iterator[Fi
         )
 
 
-def _log_groups(asked: Asked, _: list[str]) -> set[str]:
-    pages = asked.client("logs").get_paginator("describe_log_groups")
-    prefix = f"/aws/lambda/{asked.stack}-"
+def _log_groups(target: TargetStack, _: list[str]) -> set[str]:
+    pages = target.client("logs").get_paginator("describe_log_groups")
+    prefix = f"/aws/lambda/{target.stack}-"
     return {group["logGroupName"] for page in pages.paginate(logGroupNamePrefix=prefix) for group in page["logGroups"]}
 
 
-def _alarms(asked: Asked, names: list[str]) -> set[str]:
+def _alarms(target: TargetStack, names: list[str]) -> set[str]:
     found: set[str] = set()
     for first in range(0, len(names), 100):
-        answer = asked.client("cloudwatch").describe_alarms(AlarmNames=names[first : first + 100], MaxRecords=100)
+        answer = target.client("cloudwatch").describe_alarms(AlarmNames=names[first : first + 100], MaxRecords=100)
         found |= {alarm["AlarmName"] for alarm in answer["MetricAlarms"]}
     return found
 
 
-def _buses(asked: Asked, _: list[str]) -> set[str]:
-    found = asked.client("events").list_event_buses(NamePrefix=asked.stack, Limit=100)["EventBuses"]
+def _buses(target: TargetStack, _: list[str]) -> set[str]:
+    found = target.client("events").list_event_buses(NamePrefix=target.stack, Limit=100)["EventBuses"]
     return {rule["Name"] for rule in found}
 
 
-def _functions(asked: Asked, names: list[str]) -> set[str]:
+def _functions(target: TargetStack, names: list[str]) -> set[str]:
     from botocore.exceptions import ClientError
 
     found = set()
     for name in names:
         try:
-            asked.client("lambda").get_function_configuration(FunctionName=name)
+            target.client("lambda").get_function_configuration(FunctionName=name)
         except ClientError as err:
             if code_of(err) != "ResourceNotFoundException":
                 raise
@@ -158,7 +160,7 @@ _PROPERTY: Final = {
     "AWS::Events::EventBus": "Name",
     "AWS::Serverless::Function": "FunctionName",
 }
-_TAKEN: Final[Mapping[str, tuple[Callable[[Asked, list[str]], set[str]], str]]] = {
+_TAKEN: Final[Mapping[str, tuple[Callable[[TargetStack, list[str]], set[str]], str]]] = {
     "AWS::Logs::LogGroup": (_log_groups, "aws logs delete-log-group --log-group-name {name}"),
     "AWS::CloudWatch::Alarm": (_alarms, "aws cloudwatch delete-alarms --alarm-names {name}"),
     "AWS::Events::EventBus": (_buses, "aws events delete-event-bus --name {name}"),

@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from infra.asking import Asked, Check, Finding, code_of, problem
 from infra.cloudformation.intrinsics import Stack
 from infra.cloudformation.values import BadParameters, conditions_of, parameter_texts, parameter_values
+from infra.target_stack import Check, Finding, TargetStack, code_of, problem
 
 # Source: CloudFormation quotas: a template given by URL; resources of one template.
 MAX_TEMPLATE_BYTES: Final = 1_048_576
@@ -27,21 +27,21 @@ MAX_PATTERN: Final = 2_048
 TRAINING_LOGS: Final = "/aws/sagemaker/TrainingJobs"
 
 
-def parameters(asked: Asked) -> Iterator[Finding]:
+def parameters(target: TargetStack) -> Iterator[Finding]:
     """Parameters that the template does not have, and values that it does not allow."""
-    assert asked.template is not None  # noqa: S101  these checks run with a template only
+    assert target.template is not None  # noqa: S101  these checks run with a template only
     try:
-        parameter_texts(asked.template, asked.texts)
+        parameter_texts(target.template, target.texts)
     except BadParameters as err:
         for text in str(err).split("; "):
             yield problem(f"parameter {text}", "docs/deploy.md lists the parameters and their values")
 
 
-def sizes(asked: Asked) -> Iterator[Finding]:
+def sizes(target: TargetStack) -> Iterator[Finding]:
     """Sizes above an AWS quota: of the template, of each role's policies, of event patterns and of the environment."""
-    assert asked.template is not None  # noqa: S101
-    resources = asked.template["Resources"]
-    size = len(json.dumps(asked.template))
+    assert target.template is not None  # noqa: S101
+    resources = target.template["Resources"]
+    size = len(json.dumps(target.template))
     if size > MAX_TEMPLATE_BYTES:
         yield problem(f"the template has {size} bytes; CloudFormation takes {MAX_TEMPLATE_BYTES}", "report this")
     if len(resources) > MAX_RESOURCES:
@@ -49,12 +49,12 @@ def sizes(asked: Asked) -> Iterator[Finding]:
             f"the template has {len(resources)} resources; CloudFormation takes {MAX_RESOURCES}", "report this"
         )
     try:
-        resolve = resolver(asked)
+        resolve = resolver(target)
     except BadParameters:
         return  # reported by `parameters`
     for name, resource in resources.items():
         yield from _resource_sizes(name, resource, resolve)
-    variables = asked.template.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
+    variables = target.template.get("Globals", {}).get("Function", {}).get("Environment", {}).get("Variables", {})
     total = _length(resolve(variables))
     if total > MAX_ENVIRONMENT:
         yield problem(
@@ -88,22 +88,22 @@ def _patterns(events: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def named_resources(asked: Asked) -> Iterator[Finding]:
+def named_resources(target: TargetStack) -> Iterator[Finding]:
     """Log groups, buckets and roles that the parameters name but that do not exist or cannot be reached.
 
     A misspelling would otherwise show only when a run needs the resource.
     """
-    yield from _log_group(asked)
-    for bucket in asked.listed("TrainingBuckets"):
-        yield from _bucket(asked, bucket)
-    for arn in asked.listed("TrainingRoleArns"):
-        yield from _role(asked, arn)
+    yield from _log_group(target)
+    for bucket in target.listed("TrainingBuckets"):
+        yield from _bucket(target, bucket)
+    for arn in target.listed("TrainingRoleArns"):
+        yield from _role(target, arn)
 
 
-def _log_group(asked: Asked) -> Iterator[Finding]:
-    if asked.texts.get("TrainingLogSignatures") != "yes":
+def _log_group(target: TargetStack) -> Iterator[Finding]:
+    if target.texts.get("TrainingLogSignatures") != "yes":
         return
-    found = asked.client("logs").describe_log_groups(logGroupNamePrefix=TRAINING_LOGS)["logGroups"]
+    found = target.client("logs").describe_log_groups(logGroupNamePrefix=TRAINING_LOGS)["logGroups"]
     if all(group["logGroupName"] != TRAINING_LOGS for group in found):
         yield problem(
             f"TrainingLogSignatures is yes and there is no log group {TRAINING_LOGS}",
@@ -111,12 +111,12 @@ def _log_group(asked: Asked) -> Iterator[Finding]:
         )
 
 
-def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
+def _bucket(target: TargetStack, bucket: str) -> Iterator[Finding]:
     from botocore.exceptions import ClientError
 
-    s3 = asked.client("s3")
+    s3 = target.client("s3")
     try:
-        s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=asked.account_id)
+        s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=target.account_id)
     except ClientError as err:
         known = {
             "404": "does not exist",
@@ -128,12 +128,12 @@ def _bucket(asked: Asked, bucket: str) -> Iterator[Finding]:
         return
 
 
-def _role(asked: Asked, arn: str) -> Iterator[Finding]:
+def _role(target: TargetStack, arn: str) -> Iterator[Finding]:
     from botocore.exceptions import ClientError
 
     name = arn.rpartition("/")[2]
     try:
-        found = asked.client("iam").get_role(RoleName=name)["Role"]["Arn"]
+        found = target.client("iam").get_role(RoleName=name)["Role"]["Arn"]
     except ClientError as err:
         if code_of(err) != "NoSuchEntity":
             raise
@@ -150,17 +150,17 @@ class _Placeholders(Mapping[Any, Any]):
     The lengths matter, not the names: the checks compare sizes with quotas.
     """
 
-    def __init__(self, asked: Asked, known: Mapping[str, Any]) -> None:
-        self._asked = asked
+    def __init__(self, target: TargetStack, known: Mapping[str, Any]) -> None:
+        self._target = target
         self._known = known
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str) and key in self._known:
             return self._known[key]
-        region, account = self._asked.region, self._asked.account_id
+        region, account = self._target.region, self._target.account_id
         if isinstance(key, str):
-            return f"https://sqs.{region}.amazonaws.com/{account}/{self._asked.stack}-{key}-{'X' * 13}"
-        return f"arn:aws:dynamodb:{region}:{account}:{self._asked.stack}-{key[0]}-{'X' * 13}"
+            return f"https://sqs.{region}.amazonaws.com/{account}/{self._target.stack}-{key}-{'X' * 13}"
+        return f"arn:aws:dynamodb:{region}:{account}:{self._target.stack}-{key[0]}-{'X' * 13}"
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._known)
@@ -169,23 +169,23 @@ class _Placeholders(Mapping[Any, Any]):
         return len(self._known)
 
 
-def resolver(asked: Asked) -> Any:
+def resolver(target: TargetStack) -> Any:
     """A function that resolves the intrinsics in a value of the template, with placeholders for what is not known yet.
 
     Raises:
         BadParameters: the parameters do not fit the template.
     """
-    assert asked.template is not None  # noqa: S101
-    texts = parameter_texts(asked.template, asked.texts)
+    assert target.template is not None  # noqa: S101
+    texts = parameter_texts(target.template, target.texts)
     pseudo = {
-        "AWS::StackName": asked.stack,
-        "AWS::AccountId": asked.account_id,
-        "AWS::Region": asked.region,
-        "AWS::Partition": asked.session.get_partition_for_region(asked.region),
+        "AWS::StackName": target.stack,
+        "AWS::AccountId": target.account_id,
+        "AWS::Region": target.region,
+        "AWS::Partition": target.session.get_partition_for_region(target.region),
     }
-    known = {**pseudo, **parameter_values(asked.template, texts)}
-    placeholders = _Placeholders(asked, known)
-    stack = Stack(references=placeholders, attributes=placeholders, conditions=conditions_of(asked.template, known))
+    known = {**pseudo, **parameter_values(target.template, texts)}
+    placeholders = _Placeholders(target, known)
+    stack = Stack(references=placeholders, attributes=placeholders, conditions=conditions_of(target.template, known))
     return stack.resolve
 
 

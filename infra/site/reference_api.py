@@ -53,16 +53,21 @@ def _answers(answers: Mapping[str, Any]) -> list[str]:
     return table(("status", "meaning", "answer"), rows)
 
 
-def _operation(method: str, path: str, one: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"### `{method} {path}`", "", f"{one['summary']}. {one.get('description', '')}".rstrip(), "")
+def _operation(method: str, path: str, operation: Mapping[str, Any], common: Mapping[str, Any]) -> Iterator[str]:
+    yield from (
+        f"### `{method} {path}`",
+        "",
+        f"{operation['summary']}. {operation.get('description', '')}".rstrip(),
+        "",
+    )
     rows = (
         (code(given["name"]), given["in"], _type(given["schema"]), cell(given["description"]))
-        for given in one.get("parameters", ())
+        for given in operation.get("parameters", ())
     )
     yield from table(("parameter", "in", "type", "meaning"), rows)
-    if body := one.get("requestBody"):
+    if body := operation.get("requestBody"):
         yield from _body(body["content"]["application/json"])
-    yield from _answers({status: answer for status, answer in one["responses"].items() if status not in common})
+    yield from _answers({status: answer for status, answer in operation["responses"].items() if status not in common})
 
 
 def _body(content: Mapping[str, Any]) -> Iterator[str]:

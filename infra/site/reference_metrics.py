@@ -83,7 +83,7 @@ def sent_by_monitor() -> list[tuple[str, str]]:
     """
     whole = metrics.Sample(step=1, step_s=1.0, loss=1.0, grad_norm=1.0, tokens=1.0, scale=1.0)
     bad = metrics.Sample(step=2, step_s=1.0, loss=float("nan"))
-    data, _ = metrics.aggregate([whole, bad], at=datetime(2026, 1, 1, tzinfo=UTC), dimensions={})
+    data = metrics.aggregate([whole, bad], at=datetime(2026, 1, 1, tzinfo=UTC), dimensions={})
     return [(datum["MetricName"], datum["Unit"]) for datum in data]
 
 

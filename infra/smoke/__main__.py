@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from infra.asking import Asked, DeploymentError, stack_name
-from infra.preflight.checks import ask
+from infra.preflight.checks import read_stack
 from infra.session import SessionError, open_session
 from infra.smoke.run import HOURLY, Smoke, SmokeTarget
+from infra.target_stack import DeploymentError, TargetStack, stack_name
 
 # AWS's own training image for CPUs: Python, NumPy and boto3 are in it. Source: AWS Deep Learning Containers, available
 # images; the account is the same in most Regions, and --image names another one.
@@ -26,7 +26,7 @@ class NotReady(Exception):
     """The account lacks something that the test needs; the message says what to do."""
 
 
-def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str, policy: str) -> SmokeTarget:
+def place_of(target: TargetStack, *, role: str | None, image: str | None, instance: str, policy: str) -> SmokeTarget:
     """Where the test would run.
 
     Raises:
@@ -36,16 +36,16 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
 
     from rekindle.client.api import Client, signer
 
-    if asked.existing is None:
-        raise NotReady(f"there is no stack {asked.stack}: make deploy first")
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in asked.existing.get("Outputs", [])}
-    named = asked.listed("TrainingRoleArns")
+    if target.existing is None:
+        raise NotReady(f"there is no stack {target.stack}: make deploy first")
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in target.existing.get("Outputs", [])}
+    named = target.listed("TrainingRoleArns")
     chosen = role or (named[0] if named else None)
     if chosen is None or chosen not in named:
         raise NotReady("no training role may be used: deploy with --parameter TrainingRoleArns=<ARN of a role>")
     name = chosen.rpartition("/")[2]
     try:
-        tags = asked.client("iam").list_role_tags(RoleName=name)["Tags"]
+        tags = target.client("iam").list_role_tags(RoleName=name)["Tags"]
     except ClientError as err:
         raise NotReady(f"the tags of the role {name} cannot be read: {err}") from err
     prefix = next((tag["Value"].strip("/") for tag in tags if tag["Key"] == "rekindle-mailbox"), "")
@@ -53,13 +53,13 @@ def place_of(asked: Asked, *, role: str | None, image: str | None, instance: str
         raise NotReady(f"aws iam tag-role --role-name {name} --tags Key=rekindle-mailbox,Value=smoke (docs/deploy.md)")
     url = outputs["ApiUrl"].rstrip("/")
     return SmokeTarget(
-        stack=asked.stack,
-        client=asked.client,
+        stack=target.stack,
+        client=target.client,
         api=Client(url=url, sign=signer(url)),
         outputs=outputs,
         role=chosen,
         prefix=prefix,
-        image=image or _IMAGE.format(region=asked.region),
+        image=image or _IMAGE.format(region=target.region),
         instance=instance,
         policy=policy,
     )
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--policy", default="default", help="the policy that protects the job")
     args = parser.parse_args(argv)
     try:
-        asked: Any = ask(open_session(args.region), stack_name(args.stage), package=None, parameters={})
-        place = place_of(asked, role=args.role, image=args.image, instance=args.instance, policy=args.policy)
+        target: Any = read_stack(open_session(args.region), stack_name(args.stage), package=None, parameters={})
+        place = place_of(target, role=args.role, image=args.image, instance=args.instance, policy=args.policy)
         name = f"rekindle-smoke-{uuid.uuid4().hex[:8]}"
         smoke = Smoke(place, name, pause=threading.Event().wait, say=lambda text: print(text, flush=True))
         return 0 if smoke.run() else 1

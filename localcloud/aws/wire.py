@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -73,13 +72,11 @@ class Disturbance:
 class Wire:
     """The clients' side of the embedded cloud.
 
-    calls: how often each operation was sent. calls_by: the same by caller and operation. spent_s: real seconds inside
-    AWS calls, by operation.
+    calls: how often each operation was sent. calls_by: the same by caller and operation.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
     calls_by: Counter[tuple[str, str]] = field(default_factory=Counter)
-    spent_s: Counter[str] = field(default_factory=Counter)
     disturbances: list[Disturbance] = field(default_factory=list)
     lambda_handler: Callable[[AWSPreparedRequest], AWSResponse | None] | None = None
     in_process: bool = True
@@ -103,7 +100,6 @@ class Wire:
         _, service, operation = event_name.split(".")
         key = f"{service}.{operation}"
         how = self._strike(key)
-        began = time.perf_counter()
         try:
             if how in _ERRORS:
                 return _error_response(service, how, request)
@@ -123,7 +119,6 @@ class Wire:
             with self._guard:
                 self.calls[key] += 1
                 self.calls_by[_caller(request), key] += 1
-                self.spent_s[key] += time.perf_counter() - began  # type: ignore[assignment]
 
     def _pass(self, service: str, request: AWSPreparedRequest, to_moto: Send) -> AWSResponse | None:
         if not self.in_process:

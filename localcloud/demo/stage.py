@@ -19,8 +19,7 @@ from botocore.exceptions import ClientError
 from chalicelib.bootstrap import Service
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.demo.trace import Trace
-from localcloud.demo.watch import Watch
+from localcloud.demo.watch import Trace, Watch
 from localcloud.platforms.processes import Processes
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -30,13 +29,14 @@ SAVE_EVERY = 100
 MAX_STEPS = 20_000  # far beyond what the demo needs: it ends when everybody has recovered, not at a step
 PACE_S = 0.03  # a step in about 30 ms, whatever the machine: slow enough to be watched
 POLICY = "demo"
-# What takes minutes on a real cluster takes seconds here, so the policy looks every second or two.
+# What takes minutes on a real cluster takes seconds here, so the policy looks every second or two. The deadline of a
+# checkpoint is the patience with two living workers on a busy machine: nothing waits for it where they save at once.
 POLICY_DOCUMENT: Mapping[str, Any] = {
     "schema": 1,
     "name": POLICY,
     "resubmission": {"backoff_s": [0, 1, 2]},
     "timing": {
-        "checkpoint_deadline_s": 8,
+        "checkpoint_deadline_s": 30,
         "hang_deadline_s": 2,
         "stop_limit_s": 60,
         "start_limit_s": 120,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +18,7 @@ from chalicelib.domain.reporting.ledger import ledger_of
 from chalicelib.domain.reporting.prices import NO_PRICES
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
-from localcloud.demo.story import AttemptSeen, IncidentSeen, Line
-from localcloud.demo.trace import Trace
+from localcloud.demo.story import AttemptSeen, IncidentSeen, Line, StepSeen
 from localcloud.demo.view import DemoState, WorkerSeen
 
 T = TypeVar("T")
@@ -28,6 +29,50 @@ READ_EVERY = timedelta(milliseconds=500)
 FINAL = frozenset({"Completed", "Failed", "Stopped"})
 # /proc/<pid>/stat's third field. Source: proc_pid_stat(5)
 _STATES = {"T": "frozen", "t": "frozen", "Z": "dead", "X": "dead"}
+
+
+class Trace:
+    """All steps of all attempts so far, in the order they were read, as the workers wrote them down: one file per
+    attempt, one JSON line per step, read as they grow.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._offsets: dict[Path, int] = {}
+        self.steps: list[StepSeen] = []
+
+    def read(self) -> list[StepSeen]:
+        """Read what was written since the last call; returns all steps. Half a line is left for later."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                fresh = file.read()
+            whole = fresh[: fresh.rfind(b"\n") + 1]
+            self._offsets[path] = self._offsets.get(path, 0) + len(whole)
+            self.steps.extend(_step(line, path.stem) for line in whole.splitlines())
+        return self.steps
+
+    def range_of(self, attempt: str) -> tuple[int, int] | None:
+        """First and last step of an attempt; None while it has none."""
+        steps = [item.step for item in self.steps if item.attempt == attempt]
+        return (min(steps), max(steps)) if steps else None
+
+    def last_good_step(self, attempt: str) -> int | None:
+        """The last step of an attempt whose loss was finite."""
+        return max(
+            (item.step for item in self.steps if item.attempt == attempt and math.isfinite(item.loss)), default=None
+        )
+
+
+def _step(line: bytes, attempt: str) -> StepSeen:
+    wire = json.loads(line)
+    return StepSeen(
+        attempt=attempt,
+        number=int(wire["attempt_number"]),
+        step=int(wire["step"]),
+        exact=str(wire["loss"]),
+        at=datetime.fromtimestamp(float(wire["at"]), UTC),
+    )
 
 
 class Watch:

@@ -46,7 +46,7 @@ class Timings:
 
 
 class Clusters:
-    """The SageMaker API for HyperPod clusters."""
+    """The SageMaker API for HyperPod clusters. Methods with an API's name take its request and return its answer."""
 
     def __init__(self, *, clock: Clock, publish: Publish) -> None:
         self._clock = clock
@@ -54,12 +54,12 @@ class Clusters:
         self._lock = threading.RLock()
         self.timings = Timings()
         self.clusters: dict[str, Cluster] = {}
-        # What becomes of the machines themselves, where they are more than records (localcloud/slurm/hyperpod.py):
-        self.on_gone: Callable[[str, Node], None] | None = None  # (cluster, node): it ends, to be replaced or rebooted
+        # Called where the nodes are real machines and not only records (tests/slurm/lab/hyperpod.py):
+        self.on_gone: Callable[[str, Node], None] | None = None  # (cluster, node): it stops, to be replaced or rebooted
         self.on_reboot: Callable[[str, Node], None] | None = None  # (cluster, node): it is back
         self.on_replace: Callable[[str, str, str, Node], None] | None = None  # (cluster, old id, new id, fresh node)
 
-    # ---- what tests do to the world --------------------------------------------------------------------------------
+    # ---- faults and marks that tests cause ---------------------------------------------------------------------------
 
     def break_node(self, cluster: str, instance_id: str, message: str) -> None:
         """The node's status becomes Failure, and a continuous cluster says so."""
@@ -159,8 +159,13 @@ class Clusters:
         with self._lock:
             page, token = paged(list(self.clusters.values()), request)
         summaries = [
-            {"ClusterArn": c.arn, "ClusterName": c.name, "CreationTime": c.created_at, "ClusterStatus": c.status}
-            for c in page
+            {
+                "ClusterArn": cluster.arn,
+                "ClusterName": cluster.name,
+                "CreationTime": cluster.created_at,
+                "ClusterStatus": cluster.status,
+            }
+            for cluster in page
         ]
         return {"ClusterSummaries": summaries} | ({"NextToken": token} if token else {})
 
@@ -219,7 +224,7 @@ class Clusters:
                     if node.group == part["InstanceGroupName"] and (not ids or node.instance_id in ids):
                         node.busy_with = "health check"
                         self._set_status(node, "DeepHealthCheckInProgress")
-                        self._run_again(cluster, node, self.timings.health_check)
+                        self._finish_later(cluster, node, self.timings.health_check)
         return {"ClusterArn": cluster.arn}
 
     # ---- events ----------------------------------------------------------------------------------------------------
@@ -233,12 +238,12 @@ class Clusters:
         raise AwsError("ResourceNotFound", f"Event {request['EventId']} not found.")
 
     def tags_of(self, arn: str) -> dict[str, str] | None:
-        """The tags behind an ARN, to be changed in place; None where it is no cluster's."""
+        """The tags of a cluster, to be changed in place; None where the ARN is not a cluster's."""
         if ":cluster/" not in arn:
             return None
         return self._find(arn).tags
 
-    # ---- how it works inside ---------------------------------------------------------------------------------------
+    # ---- common to the operations ------------------------------------------------------------------------------------
 
     def _find(self, name_or_arn: str) -> Cluster:
         with self._lock:
@@ -303,13 +308,13 @@ class Clusters:
         answer: dict[str, Any] = {}
         with self._lock:
             for node_id in request.get("NodeIds") or []:
-                self._try(cluster, cluster.find(node_id, None), act, answer, "NodeId", node_id)
+                self._act_on(cluster, cluster.find(node_id, None), act, answer, "NodeId", node_id)
             for node_id in logical_ids:
                 node = cluster.find(None, node_id)
-                self._try(cluster, node, act, answer, "NodeLogicalId", node_id)
+                self._act_on(cluster, node, act, answer, "NodeLogicalId", node_id)
         return answer
 
-    def _try(
+    def _act_on(
         self,
         cluster: Cluster,
         node: Node | None,
@@ -318,9 +323,10 @@ class Clusters:
         id_name: str,
         node_id: str,
     ) -> None:
-        good, bad = ("Successful", "Failed")
+        """Begin the action on one node of a batch, or add to the answer why it is refused."""
+        succeeded, failed = "Successful", "Failed"
         if id_name == "NodeLogicalId":
-            good, bad = ("SuccessfulNodeLogicalIds", "FailedNodeLogicalIds")
+            succeeded, failed = "SuccessfulNodeLogicalIds", "FailedNodeLogicalIds"
         code = message = None
         if node is None:
             code, message = "InstanceIdNotFound", "The instance is not part of the cluster."
@@ -331,10 +337,10 @@ class Clusters:
         elif node.status not in ("Running", "Failure"):
             code, message = "InvalidInstanceStatus", f"The instance is in status {node.status}."
         if code is not None:
-            answer.setdefault(bad, []).append({id_name: node_id, "ErrorCode": code, "Message": message})
+            answer.setdefault(failed, []).append({id_name: node_id, "ErrorCode": code, "Message": message})
         elif node is not None:
             act(cluster, node)
-            answer.setdefault(good, []).append(node_id)
+            answer.setdefault(succeeded, []).append(node_id)
 
     def _reboot(self, cluster: Cluster, node: Node) -> None:
         node.busy_with = "reboot"
@@ -344,9 +350,11 @@ class Clusters:
         self._add_event(cluster, node, "Info", text)
         if self.on_gone is not None:
             self.on_gone(cluster.name, node)
-        self._run_again(cluster, node, self.timings.reboot)
+        self._finish_later(cluster, node, self.timings.reboot)
 
-    def _run_again(self, cluster: Cluster, node: Node, delay: timedelta) -> None:
+    def _finish_later(self, cluster: Cluster, node: Node, delay: timedelta) -> None:
+        """After `delay` the node's reboot or health check is over, and it is Running."""
+
         def running() -> None:
             if node.busy_with == "reboot" and self.on_reboot is not None:
                 self.on_reboot(cluster.name, node)

@@ -200,6 +200,18 @@ class Cluster:
         return detail
 
 
+def instance_group(name: str, count: int, slurm: dict[str, Any]) -> dict[str, Any]:
+    """One instance group of CreateCluster; `slurm` is its SlurmConfig."""
+    return {
+        "InstanceGroupName": name,
+        "InstanceType": "ml.p5.48xlarge",
+        "InstanceCount": count,
+        "LifeCycleConfig": {"SourceS3Uri": "s3://sagemaker-lifecycle/src", "OnCreate": "on_create.sh"},
+        "ExecutionRole": "arn:aws:iam::123456789012:role/hyperpod",
+        "SlurmConfig": slurm,
+    }
+
+
 def cluster_id(name: str) -> str:
     """The 12 characters at the end of a cluster's ARN, which are not its name."""
     digest = int(hashlib.sha256(f"{ACCOUNT_ID}/{REGION}/{name}".encode()).hexdigest(), 16)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, ReplyOutcome
 from rekindle.protocol.manifests import Manifest
 from rekindle.protocol.reports import RankReport, ReportKind

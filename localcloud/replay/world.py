@@ -180,9 +180,9 @@ class RecordedWorld:
         del attempt
         return True
 
-    def restarts_between(self, one: str, other: str) -> int | None:
+    def restarts_between(self, earlier: str, later: str) -> int | None:
         """See the port: each attempt is a job of its own."""
-        del one, other
+        del earlier, later
         return None
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from localcloud.slurm.model import SlurmModel
+from localcloud.slurm.orders import SlurmOrders
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, NodesDoc
 from rekindle.protocol.cluster.names import answer_key, attempt_key, nodes_key
 from rekindle.protocol.cluster.orders import Order, OrderResult
@@ -29,6 +30,7 @@ class SlurmAgent:
         send: Callable[[str, dict[str, Any]], None],
     ) -> None:
         self._model = model
+        self.orders = SlurmOrders(model)
         self._now = now
         self._put = put
         self._send = send
@@ -43,7 +45,7 @@ class SlurmAgent:
 
     def take(self, body: bytes) -> OrderResult:
         """Carry out one message of the queue; its answer is written and reported once."""
-        answer = self._model.take(Order.from_json(body))
+        answer = self.orders.take(Order.from_json(body))
         if answer.token not in self._answers:
             self._answers[answer.token] = answer
             self._put(answer_key(self._model.cluster, answer.token), answer.to_json())

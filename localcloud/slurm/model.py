@@ -1,99 +1,33 @@
-"""A Slurm controller that exists only in memory: jobs, nodes, a queue, and an agent's hands on them.
+"""A Slurm controller that exists only in memory: jobs, nodes and a queue. The agent's hands on them: `orders`.
 
 What it does was tried on Slurm 22.05 (a requeue keeps the job's id and counts a restart; `requeuehold` leaves it held;
 a node that goes down puts its jobs back, unless they may not be requeued; a slurmd that dies alone leaves its ranks
-running; a dependency that was not met once is never met, until it is changed). An order is carried out once per token,
-and judged as the real agent judges it.
+running; a dependency that was not met once is never met, until it is changed).
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from localcloud.slurm.job import ARRAY, ENDED, ON_NODES, SimJob
 from rekindle.protocol.cluster.documents import AttemptDoc, CauseDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.names import SlurmAttempt, parse_attempt
-from rekindle.protocol.cluster.orders import REASON_PREFIX, Order, OrderResult, Outcome, Sibling, Verb
+from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.slurm_agent.files import cause
-from rekindle.slurm_agent.reading.comment import Comment
-from rekindle.slurm_agent.reading.jobs import dependencies, repointed
-from rekindle.slurm_agent.reading.run_identity import NEVER, RunFacts, same_run, standing
+from rekindle.slurm_agent.reading.jobs import dependencies
+from rekindle.slurm_agent.reading.run_identity import NEVER
 
-ARRAY: Final = "it is a task of a job array: one task cannot be submitted again as part of the array"
-ENDED: Final = frozenset(
-    {
-        SlurmState.COMPLETED,
-        SlurmState.CANCELLED,
-        SlurmState.FAILED,
-        SlurmState.TIMEOUT,
-        SlurmState.NODE_FAIL,
-        SlurmState.PREEMPTED,
-        SlurmState.OUT_OF_MEMORY,
-    }
-)
 SPEC: Final = "5" * 64
-ON_NODES: Final = frozenset({SlurmState.RUNNING, SlurmState.SUSPENDED})
 
 
 @functools.lru_cache(maxsize=256)
 def _cause_in(printed: str) -> CauseDoc | None:
     """What the agent's own reader finds in what the start printed."""
     return cause.of_text(printed.encode()).cause
-
-
-@dataclass(slots=True, kw_only=True)
-class SimJob:
-    """One Slurm job, with the fields of Slurm's own record that squeue and scontrol show (hence their number).
-
-    `lineage` is whose run it is, across submissions.
-    """
-
-    slurm_job: int
-    base: SlurmAttempt
-    lineage: str
-    name: str = "lm"
-    user: str = "ada"
-    dependency: str = ""
-    submitted_on: str = "head"
-    wants: int = 2
-    least: int | None = None  # it was made smaller: so few will do
-    min_nodes: int | None = None  # what its comment says
-    restart: int = 0
-    state: SlurmState = SlurmState.PENDING
-    nodes: tuple[str, ...] = ()
-    held: bool = False
-    exclude: tuple[str, ...] = ()
-    is_requeueable: bool = True
-    has_auto_resume: bool = False
-    is_array_task: bool = False
-    is_known: bool = True
-    mailbox: str = ""
-    job_id: str | None = None
-    ended_by: EndedBy = EndedBy.UNKNOWN
-    reason: str = ""
-    detail: str = ""
-    exit_code: int | None = None
-    step_code: int | None = None
-    submitted_at: datetime
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def attempt(self) -> str:
-        """The name of its present start."""
-        return self.base.restarted(self.restart).name
-
-
-class _LivesBeside(Exception):
-    """Another start of the run has nodes, or will get them by itself."""
-
-    def __init__(self, sibling: Sibling) -> None:
-        super().__init__(f"nothing was started: job {sibling.slurm_job} is of the same run (the same {sibling.tie})")
-        self.sibling = sibling
 
 
 class SlurmModel:
@@ -103,7 +37,7 @@ class SlurmModel:
 
     def __init__(self, *, cluster: str, nodes: tuple[str, ...], now: Callable[[], datetime]) -> None:
         self.cluster = cluster
-        self._now = now
+        self.now = now
         self.jobs: dict[int, SimJob] = {}
         self.unasked: set[int] = set()  # those that ask for no protection: the agent does not see them
         self.past: dict[str, AttemptDoc] = {}  # starts that are over because the job was put back
@@ -122,7 +56,7 @@ class SlurmModel:
         """sbatch: a job in the queue."""
         number, self._next = self._next, self._next + 1
         base = parse_attempt(attempt) if attempt else SlurmAttempt(cluster=self.cluster, base=str(number))
-        job = SimJob(slurm_job=number, base=base, lineage=lineage or base.name, submitted_at=self._now(), **more)  # type: ignore[arg-type]  # a test's own words
+        job = SimJob(slurm_job=number, base=base, lineage=lineage or base.name, submitted_at=self.now(), **more)  # type: ignore[arg-type]  # a test's own words
         self.jobs[number] = job
         return job
 
@@ -140,7 +74,7 @@ class SlurmModel:
                 job.reason = "Resources"
                 continue
             job.nodes, job.state, job.reason = tuple(free[:count]), SlurmState.RUNNING, ""
-            job.started_at, job.ended_at = self._now(), None
+            job.started_at, job.ended_at = self.now(), None
             for reported in self.on_start:
                 reported(job)
 
@@ -182,7 +116,7 @@ class SlurmModel:
         """The start is over, and the job with it."""
         was_running = job.state in ON_NODES
         job.state, job.ended_by, job.reason, job.exit_code, job.detail = state, by, reason, code, detail
-        job.ended_at, job.held, job.step_code = self._now(), False, step_code
+        job.ended_at, job.held, job.step_code = self.now(), False, step_code
         if was_running:
             for reported in self.on_end:
                 reported(job)
@@ -198,7 +132,7 @@ class SlurmModel:
             for reported in self.on_end:
                 reported(job)
         if job.state not in ENDED:
-            job.ended_at, job.ended_by = self._now(), by
+            job.ended_at, job.ended_by = self.now(), by
         job.state = SlurmState.REQUEUED
         over = self.doc(job)
         job.restart += 1
@@ -248,7 +182,7 @@ class SlurmModel:
             slurm_job=job.slurm_job,
             restart=job.restart,
             state=job.state,
-            seen_at=self._now(),
+            seen_at=self.now(),
             name=job.name,
             job_id=job.job_id,
             user=job.user,
@@ -289,204 +223,4 @@ class SlurmModel:
             )
             for name, facts in self.node_facts.items()
         ]
-        return NodesDoc(cluster=self.cluster, seen_at=self._now(), nodes=tuple(nodes))
-
-    # ---- orders ----------------------------------------------------------------------------------------------------
-
-    def take(self, order: Order) -> OrderResult:
-        """Carry an order out once; the answer of the first time ever after."""
-        known = self.answers.get(order.token)
-        if known is not None:
-            return known
-        sibling = None
-        try:
-            outcome, detail, slurm_job = self._judge(order)
-        except _LivesBeside as err:
-            outcome, detail, slurm_job, sibling = Outcome.REFUSED, str(err), None, err.sibling
-        if outcome is Outcome.DONE:
-            self.executed.append(order)
-        answer = OrderResult(
-            token=order.token,
-            verb=order.verb,
-            cluster=self.cluster,
-            outcome=outcome,
-            at=self._now(),
-            detail=detail,
-            attempt=order.new_attempt or order.attempt,
-            slurm_job=slurm_job,
-            node=order.node,
-            incident_id=order.incident_id,
-            sibling=sibling,
-        )
-        self.answers[order.token] = answer
-        return answer
-
-    def _judge(self, order: Order) -> tuple[Outcome, str, int | None]:
-        if self._now() > order.expires_at:
-            return Outcome.REFUSED, "expired", None
-        match order.verb:
-            case Verb.CANCEL | Verb.HOLD:
-                return self._stop(order)
-            case Verb.REQUEUE:
-                return self._requeue(order)
-            case Verb.SUBMIT:
-                return self._submit(order)
-            case Verb.SHRINK:
-                return self._shrink(order)
-            case Verb.EXCLUDE:
-                return self._exclude(order)
-            case Verb.DRAIN | Verb.RESUME:
-                return self._node(order)
-            case _:
-                return Outcome.REFUSED, f"this controller does not {order.verb}", None
-
-    def _stop(self, order: Order) -> tuple[Outcome, str, int | None]:
-        job = self.jobs.get(order.slurm_job or 0)
-        if job is None or not job.is_known or job.state in ENDED:
-            return Outcome.ALREADY, "it is over", None
-        if job.state is SlurmState.PENDING and job.held and order.verb is Verb.HOLD:
-            return Outcome.ALREADY, "it waits, held", None
-        if job.attempt != order.attempt:
-            return Outcome.REFUSED, f"stale: it is {job.attempt}", None
-        if order.verb is Verb.CANCEL:
-            self.end(job, SlurmState.CANCELLED, by=EndedBy.AGENT)
-        elif not job.is_requeueable:
-            return Outcome.REFUSED, "requeue is not allowed", None
-        elif job.state is SlurmState.PENDING:
-            job.held = True
-        else:
-            self.put_back(job, by=EndedBy.AGENT, held=True)
-        return Outcome.DONE, "stopped", job.slurm_job
-
-    def _requeue(self, order: Order) -> tuple[Outcome, str, int | None]:
-        job = self.jobs.get(order.slurm_job or 0)
-        if job is None or not job.is_known:
-            return Outcome.REFUSED, "slurmctld does not know it any more", None
-        new = parse_attempt(order.new_attempt or "")
-        if job.restart > new.restart:
-            return Outcome.REFUSED, f"stale: it is {job.attempt}", None
-        if job.restart == new.restart:
-            if job.state is not SlurmState.PENDING:
-                return Outcome.ALREADY, f"it is {job.state}", job.slurm_job
-            was_held = job.held
-            if was_held:
-                self.check_beside(job)
-            self._release(job, order)
-            return (Outcome.DONE if was_held else Outcome.ALREADY), "let go", job.slurm_job
-        if job.state not in ENDED or not job.is_requeueable:
-            return Outcome.REFUSED, f"it is {job.state}", None
-        self.check_beside(job)
-        self.put_back(job, by=EndedBy.AGENT, held=True)
-        self.wait_for(job, in_place_of=job.slurm_job)
-        self._release(job, order)
-        return Outcome.DONE, "requeued", job.slurm_job
-
-    def check_beside(self, old: SimJob) -> None:
-        """As `rekindle.agent` looks for other starts of the run. Raises: _LivesBeside."""
-        facts = {job.slurm_job: self._facts(job) for job in self.jobs.values() if job.is_known}
-        ours = self._facts(old)
-        for other in self.jobs.values():
-            if other is old or not other.is_known or other.slurm_job in self.unasked:
-                continue
-            stands = standing(facts[other.slurm_job], facts)
-            tie = same_run(ours, facts[other.slurm_job], str) if stands is not None else None
-            if stands is not None and tie is not None:
-                raise _LivesBeside(Sibling(slurm_job=other.slurm_job, standing=stands, tie=tie, attempt=other.attempt))
-
-    def _facts(self, job: SimJob) -> RunFacts:
-        return RunFacts(
-            job=job.slurm_job,
-            user=job.user,
-            name=job.name,
-            says=(Comment(job=job.job_id, mailbox=job.mailbox),),
-            job_id=job.job_id or job.base.name,
-            state=job.state,
-            is_held=job.held,
-            is_protected=True,
-            is_task=job.is_array_task,
-            dependency=job.dependency,
-            reason=job.reason,
-        )
-
-    def wait_for(self, new: SimJob, *, in_place_of: int) -> None:
-        """What waits for the one waits for the other, or again for the same."""
-        for job in self.jobs.values():
-            expression = repointed(job.dependency, in_place_of, new.slurm_job)
-            if expression is not None and job is not new and job.state is SlurmState.PENDING:
-                job.dependency, job.reason = expression, "Dependency"
-
-    def _release(self, job: SimJob, order: Order) -> None:
-        job.exclude = tuple(dict.fromkeys((*job.exclude, *order.exclude)))
-        job.held, job.reason = False, "Resources"
-        if order.nodes_min is not None:
-            job.least = None
-
-    def _submit(self, order: Order) -> tuple[Outcome, str, int | None]:
-        there = next((job for job in self.jobs.values() if job.base.name == order.new_attempt), None)
-        if there is not None:
-            return Outcome.ALREADY, "it is there", there.slurm_job
-        old = self.jobs.get(order.slurm_job or 0)
-        if (
-            old is not None
-            and old.is_known
-            and old.state not in ENDED
-            and not (old.state is SlurmState.PENDING and old.held)
-        ):
-            return Outcome.REFUSED, f"job {old.slurm_job} is {old.state}: the run would be there twice", None
-        if old is not None:
-            self.check_beside(old)
-        if old is not None and old.is_array_task:
-            return Outcome.REFUSED, ARRAY, None
-        template = old or SimJob(
-            slurm_job=1, base=parse_attempt(order.attempt or ""), lineage="", submitted_at=self._now()
-        )
-        job = self.submit(
-            attempt=order.new_attempt,
-            lineage=template.lineage,
-            name=template.name,
-            wants=template.wants,
-            mailbox=template.mailbox,
-            job_id=order.environment.get("REKINDLE_JOB_ID") or template.job_id,
-            exclude=order.exclude,
-            environment=dict(order.environment),
-            is_requeueable=template.is_requeueable,
-            has_auto_resume=template.has_auto_resume,  # it stands in the script
-        )
-        if old is not None:
-            self.wait_for(job, in_place_of=old.slurm_job)
-        return Outcome.DONE, "submitted", job.slurm_job
-
-    def _shrink(self, order: Order) -> tuple[Outcome, str, int | None]:
-        job = self.jobs.get(order.slurm_job or 0)
-        if job is None or job.state is not SlurmState.PENDING or job.attempt != order.attempt:
-            return Outcome.REFUSED, "only a pending job is made smaller", None
-        if job.min_nodes is None or (order.nodes_min or 0) < job.min_nodes:
-            return Outcome.REFUSED, "its script cannot", None
-        job.least = order.nodes_min
-        return Outcome.DONE, "smaller", job.slurm_job
-
-    def _exclude(self, order: Order) -> tuple[Outcome, str, int | None]:
-        job = self.jobs.get(order.slurm_job or 0)
-        if job is None or job.state is not SlurmState.PENDING:
-            return Outcome.REFUSED, "only a pending job's nodes can be excluded", None
-        job.exclude = order.exclude
-        return Outcome.DONE, "set", job.slurm_job
-
-    def _node(self, order: Order) -> tuple[Outcome, str, int | None]:
-        facts = self.node_facts.get(order.node or "")
-        if facts is None:
-            return Outcome.REFUSED, "no such node", None
-        ours = facts.reason.startswith(REASON_PREFIX)
-        if order.verb is Verb.RESUME:
-            if not ours:
-                return Outcome.REFUSED, "not ours", None
-            self.node_facts[facts.name] = replace(
-                facts, flags=tuple(flag for flag in facts.flags if flag != "drain"), reason=""
-            )
-            return Outcome.DONE, "resumed", None
-        if "drain" in facts.flags:
-            return (Outcome.ALREADY, "drained", None) if ours else (Outcome.REFUSED, "someone else drained it", None)
-        self.node_facts[facts.name] = replace(
-            facts, flags=(*facts.flags, "drain"), reason=f"{REASON_PREFIX}{order.incident_id}"
-        )
-        return Outcome.DONE, "drained", None
+        return NodesDoc(cluster=self.cluster, seen_at=self.now(), nodes=tuple(nodes))

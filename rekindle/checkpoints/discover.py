@@ -163,12 +163,12 @@ def _descend(root: str, tree: _FolderTree, source: _Source, found: list[Found], 
         return
     beside = parts_beside(tree.files)
     for file, size in tree.files.items():
-        one = _file(prefix + file, size, source)
-        if one is not None and file in beside:
+        file_found = _file(prefix + file, size, source)
+        if file_found is not None and file in beside:
             parts = source.folder("", prefix, {part: tree.files[part] for part in beside[file]})
-            found.append(_with_parts(one, prefix, parts))
-        elif one is not None:
-            found.append(one)
+            found.append(_with_parts(file_found, prefix, parts))
+        elif file_found is not None:
+            found.append(file_found)
     if depth < MAX_DEPTH:
         for inner, below in tree.folders.items():
             if inner not in PASSED_OVER and not (inner.startswith(".") and not is_temporary(inner)):

@@ -1,19 +1,20 @@
-"""The plain values that a pickle holds, built without ever running one: dicts, lists, tuples, texts, numbers.
+"""Reads the plain values of a pickle without running it: dicts, lists, tuples, texts, numbers.
 
 Python's own unpickler calls what a file names, and takes memory that a file only claims to need (a memo of four
-billion places, a bytearray of any length). This one knows the opcodes of plain values. Of every other it either refuses
-the pickle, or puts `OTHER` in the place of what the opcode would have made.
+billion places, a bytearray of any length). This reader knows the opcodes of plain values only. At any other it either
+refuses the pickle, or puts `OTHER` in place of what the opcode would have made.
 """
 
 from __future__ import annotations
 
 import pickletools
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 MAX_OPCODES: Final = 4_000_000  # some seconds of pure Python
-OTHER: Final = object()  # what is no plain value
+OTHER: Final = object()  # stands for anything that is not a plain value
 _MARK: Final = object()
 _VALUES: Final = frozenset({
     "BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "BINFLOAT", "FLOAT", "UNICODE", "BINUNICODE",
@@ -32,7 +33,7 @@ class NotPlain(ValueError):
 
 
 def plain_value(raw: bytes) -> Any:
-    """What the pickle holds. It may contain itself, so that a reader must bound its own depth.
+    """The value of the pickle. It may contain itself, so that a caller must bound its own depth.
 
     Raises: NotPlain, a ValueError.
     """
@@ -41,7 +42,7 @@ def plain_value(raw: bytes) -> Any:
         for opcode, value, _ in islice(pickletools.genops(raw), MAX_OPCODES):
             if opcode.name == "STOP":
                 return machine.top()
-            machine.see(opcode, value)
+            machine.execute(opcode, value)
     except NotPlain:
         raise
     except Exception as err:  # whatever a hostile or a cut pickle leads to
@@ -50,31 +51,29 @@ def plain_value(raw: bytes) -> Any:
 
 
 def outermost(raw: bytes) -> dict[Any, Any]:
-    """The pickled dict itself, with `OTHER` for what in it is no plain value; of one that is cut short, what came
-    before. Empty for a pickle of anything else.
+    """The outermost dict of the pickle, with `OTHER` for each value that is not plain. Of a pickle that is damaged or
+    cut short, the items before that. Empty for a pickle of anything but a dict.
     """
     machine = _Machine(refuses=False)
-    try:
+    with suppress(Exception):  # whatever a hostile or a cut pickle leads to: what was read before it counts
         for opcode, value, _ in islice(pickletools.genops(raw), MAX_OPCODES):
             if opcode.name == "STOP":
                 break
-            machine.see(opcode, value)
-    except Exception:  # hostile or cut short: see above
-        return machine.bottom()
+            machine.execute(opcode, value)
     return machine.bottom()
 
 
 class _Machine:
-    """The stack of the machine that a pickle is a program for."""
+    """The stack and the memo of the machine that runs a pickle's opcodes."""
 
     def __init__(self, *, refuses: bool) -> None:
-        """refuses: whatever is no plain value; otherwise it is `OTHER`."""
+        """refuses: raise NotPlain at an opcode that no plain value needs; otherwise its result is `OTHER`."""
         self._refuses = refuses
         self._stack: list[Any] = []
         self._memo: dict[Any, Any] = {}
 
-    def see(self, opcode: pickletools.OpcodeInfo, value: Any) -> None:
-        """Raises: NotPlain, and what damaged pickles lead to."""
+    def execute(self, opcode: pickletools.OpcodeInfo, value: Any) -> None:
+        """Execute one opcode. Raises: NotPlain; IndexError, KeyError and the like for a damaged pickle."""
         name, stack = opcode.name, self._stack
         if name in _VALUES:
             stack.append(value)
@@ -107,16 +106,17 @@ class _Machine:
             stack.append(tuple(items) if name == "TUPLE" else items if name == "LIST" else _pairs(items))
         elif name in ("APPEND", "APPENDS"):
             items = self._since_mark() if name == "APPENDS" else [stack.pop()]
-            if (into := self._of(list)) is not None:
+            if (into := self._top_of(list)) is not None:
                 into.extend(items)
         elif name in ("SETITEM", "SETITEMS"):
             items = self._since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
-            if (into := self._of(dict)) is not None:
+            if (into := self._top_of(dict)) is not None:
                 into.update(_pairs(items))
         else:
-            self._other(opcode)
+            self._skip(opcode)
 
-    def _other(self, opcode: pickletools.OpcodeInfo) -> None:
+    def _skip(self, opcode: pickletools.OpcodeInfo) -> None:
+        """Take from the stack what the opcode takes, and put `OTHER` there for each of its results."""
         if self._refuses:
             raise NotPlain(f"the opcode {opcode.name}, which no plain value needs")
         takes = list(opcode.stack_before)
@@ -127,12 +127,13 @@ class _Machine:
         self._stack += [OTHER] * len(opcode.stack_after)
 
     def top(self) -> Any:
+        """The top of the stack. Raises: NotPlain where there is no value."""
         if not self._stack or self._stack[-1] is _MARK:
             raise NotPlain("a damaged pickle")
         return self._stack[-1]
 
-    def _of(self, kind: type) -> Any:
-        """What lies on top, which must be of that kind; None for what is no plain value."""
+    def _top_of(self, kind: type) -> Any:
+        """The top of the stack, which must be of that type; None where it is `OTHER`. Raises: NotPlain."""
         top = self.top()
         if top is OTHER:
             return None
@@ -141,6 +142,7 @@ class _Machine:
         return top
 
     def _since_mark(self) -> list[Any]:
+        """Take the values above the newest mark, and the mark, from the stack."""
         items: list[Any] = []
         while (item := self._stack.pop()) is not _MARK:
             items.append(item)

@@ -25,7 +25,7 @@ from rekindle.cli.options import (
     window,
 )
 from rekindle.cli.options import nodes as node_list
-from rekindle.cli.orders import approvals, drill, nodes, policies, prices, runs, switches, undelivered
+from rekindle.cli.orders import approvals, drill, nodes, policies, runs, switches, undelivered
 from rekindle.cli.views import clusters, ledger, overview, report
 from rekindle.protocol.signals import FaultClass
 
@@ -61,7 +61,6 @@ def _second_names(commands: Any) -> None:
     _nodes(commands)
     _switches(commands)
     _postmortem(commands)
-    _prices(commands)
     _unread_events(commands, "quarantine")
     _undelivered_notices(commands, "undelivered")
 
@@ -93,12 +92,7 @@ def _reading(commands: Any) -> None:
         action="store_true",
         help="a signed link to its page, for a browser or a phone, instead of the timeline",
     )
-    show.add_argument(
-        "--trace", action="store_true", help="its OpenTelemetry trace (OTLP's JSON form) instead of the timeline"
-    )
-    show.add_argument(
-        "--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file; with --trace: that"
-    )
+    show.add_argument("--save", type=Path, metavar="FILE", help="with --report: the page itself into a new file")
 
 
 def _jobs(commands: Any) -> None:
@@ -201,28 +195,19 @@ def _policies(commands: Any) -> None:
 
 
 def _ledger(commands: Any) -> None:
-    costs = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one; prices")
+    costs = watchable(commands, "ledger", ledger.ledger, "what Incidents cost and saved: of all, a Job or one")
     which = costs.add_mutually_exclusive_group()
     which.add_argument("--job", type=name, metavar="JOB")
     which.add_argument("--incident", type=name, metavar="INCIDENT")
     which.add_argument(
         "--days", "--since", type=days, metavar="N", help=f"of all, how far back ({ledger.DEFAULT_DAYS})"
     )
-    inner = inner_commands(costs, "postmortem|prices")
-    _postmortem(inner)
-    _prices(inner)
+    _postmortem(inner_commands(costs, "postmortem"))
 
 
 def _postmortem(commands: Any) -> None:
     story = command(commands, "postmortem", ledger.postmortem, "one Incident's post-mortem, in Markdown")
     story.add_argument("incident", type=name, metavar="INCIDENT")
-
-
-def _prices(commands: Any) -> None:
-    inner = group(commands, "prices", "what an hour of each instance type costs", "show|set")
-    watchable(inner, "show", prices.show, "what counts, with source and date, and what is not known")
-    put = order(inner, "set", prices.set_, "store your own prices, after showing what they change")
-    put.add_argument("file", metavar="FILE", help="JSON; - is standard input")
 
 
 def _drill(commands: Any) -> None:

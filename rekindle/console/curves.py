@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from rekindle.client.shapes import bad_steps, member, moment, objects, word
 from rekindle.compat import UTC
-from rekindle.console.charts import Chart, draw
-from rekindle.console.curve import Curve, Mark, MarkKind
+from rekindle.console.charts import Chart, Curve, Mark, MarkKind, draw
 from rekindle.drawing.strokes import Axis, Point, gaps_of
 
 WINDOWS: Final[Mapping[int, str]] = {

@@ -22,8 +22,8 @@ from rekindle.console import figures
 from rekindle.console.gate import Gate
 from rekindle.console.reads import MAX_AT_ONCE, AnswerCache, Panel, Question, read_all, read_one
 from rekindle.console.words import FILTERS, tidy, word
+from rekindle.protocol.addresses import is_address
 from rekindle.protocol.quantities import duration
-from rekindle.protocol.run_links import is_address
 
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"

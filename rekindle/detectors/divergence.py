@@ -42,17 +42,15 @@ class Divergence:
         "_returned",
         "_since_step",
         "_top",
-        "has_healed",
         "heal_to",
         "is_on",
         "onset_step",
         "spike",
     )
 
-    def __init__(self, spike: LossSpike | None = None) -> None:
-        self.spike = spike if spike is not None else LossSpike()
+    def __init__(self, spike: LossSpike) -> None:
+        self.spike = spike
         self.is_on = False
-        self.has_healed = False  # at the row just fed
         self.onset_step: int | None = None
         self.heal_to = 0.0
         self._above = 0
@@ -63,19 +61,12 @@ class Divergence:
         self._top = 0.0  # the highest rise of the level over the best one, since it was last half as high
         self._returned = 0.0
 
-    def update(self, point: Point) -> Verdict | None:
-        """Judge and learn one row."""
-        self.spike.update(point)
-        return self.judge(point)
-
     def judge(self, point: Point) -> Verdict | None:
         """After the spike detector has seen the row."""
         spike, scale = self.spike, self.spike.scale
-        self.has_healed = False
         if self.is_on:
             if scale.level < self.heal_to:
                 self.is_on = False
-                self.has_healed = True
                 self._above = 0
             return None
         if spike.ended is End.GIVEN_UP:

@@ -7,8 +7,8 @@ A rank that has entered another operation than the others, or one with another s
 they wait for it, is named as well; but it is the code that led it there, seldom its node.
 
 "Nobody is missing" is a verdict too: no rank waits, or all have entered. What was not recorded is not seen (gloo's
-barrier, send and receive are not), so no confidence reaches `ranks.STRONG` here: `rekindle.detectors.ranks` joins this
-with the stacks, the steps and the silence.
+barrier, send and receive are not), so no confidence reaches `rank_rules.STRONG` here: `rekindle.detectors.ranks` joins
+this with the stacks, the steps and the silence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rekindle.compat import StrEnum
+from rekindle.detectors.rank_rules import FlightRule
 from rekindle.protocol.flights import MAX_GROUPS, CallState, Flight, GroupFlight, ranks_of
 
 DEFAULT_GROUP: Final = "default_pg"  # Source: torch.distributed.distributed_c10d, the description of the group of all
@@ -33,19 +33,6 @@ SAME_TENSORS: Final = frozenset({
 _PEER: Final = re.compile(r"(?:send|recv) \d{1,7}(?:->|<-)(?P<peer>\d{1,7})\Z")
 
 
-class FlightRule(StrEnum):
-    """How a verdict was reached."""
-
-    NOT_ENTERED = "not_entered"  # the others wait in a collective that these have not entered
-    MISMATCHED = "mismatched"  # these have entered another operation, or one with another size
-    ELSEWHERE = "elsewhere"  # these wait in one group, the others in another one for them
-    NOT_STARTED = "not_started"  # all have entered; on these ranks' devices it has not begun
-    ALL_ENTERED = "all_entered"  # nobody is missing: all have entered, and it does not end
-    NOBODY_WAITS = "nobody_waits"  # nobody is missing: no rank waits in a collective
-    UNKNOWN = "unknown"
-
-
-NOBODY_MISSING: Final = frozenset({FlightRule.ALL_ENTERED, FlightRule.NOBODY_WAITS})
 # What a run's code leads to, on whichever node the rank is.
 OF_THE_CODE: Final = frozenset({FlightRule.MISMATCHED, FlightRule.ELSEWHERE})
 

@@ -1,7 +1,7 @@
 """Stack texts of training processes: which frames the training thread is in, and whether it waits for other ranks.
 
-Two shapes are read: the monitor's own (`rekindle.monitor.base.stacks`, innermost frame last) and `faulthandler`'s
-(innermost first, "most recent call first"). A text is never trusted: what cannot be read is no frame. Pure.
+Read is what the monitor writes (`rekindle.monitor.base.stacks`, innermost frame last). A text is never trusted: what
+cannot be read is no frame. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from rekindle.protocol.mailbox import RunPhase
 
 MAX_LINES: Final = 2000
-_HEADER: Final = re.compile(r"(?:Current t|T)hread (?P<name>.{1,200}?)(?P<first> \(most recent call first\))?:\Z")
-_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line \d{1,9},? in (?P<function>\S.{0,199})\Z')
+_HEADER: Final = re.compile(r"Thread (?P<name>.{1,200}?):\Z")
+_FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,500})", line \d{1,9}, in (?P<function>\S.{0,199})\Z')
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +126,11 @@ _LIBRARIES: Final = ("/torch/", "/deepspeed/", "/megatron/core/", "/contextlib.p
 def training_frames(text: str) -> tuple[Frame, ...]:
     """The training thread's frames, innermost last, without idle ones at the end. Empty where there are none.
 
-    That thread is MainThread or, where no thread has that name, the last in the report (both formats list the main
-    thread last).
+    That thread is MainThread or, where no thread has that name, the last in the report.
     """
     chosen: list[Frame] = []
     current: list[Frame] = []
-    is_main = is_newest_first = False
+    is_main = False
     for line in [*text.splitlines()[-MAX_LINES:], "Thread end:"]:
         header = _HEADER.match(line.strip())
         if header is None:
@@ -140,10 +139,10 @@ def training_frames(text: str) -> tuple[Frame, ...]:
                 current.append(Frame(frame["file"].replace("\\", "/"), frame["function"].rsplit(".", 1)[-1]))
             continue
         if current:
-            chosen = current[::-1] if is_newest_first else current
+            chosen = current
             if is_main:
                 break
-        current, is_main, is_newest_first = [], header["name"] == "MainThread", header["first"] is not None
+        current, is_main = [], header["name"] == "MainThread"
     while chosen and chosen[-1].file.endswith(_IDLE_FILES):
         chosen.pop()
     return tuple(chosen)

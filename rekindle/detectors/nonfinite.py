@@ -21,15 +21,12 @@ def classify(value: float | None) -> LossState:
 class NonFinite:
     """Reports the first non-finite value of each bad stretch, at the very update that brings it.
 
-    A stretch ends after `rearm_after` finite values in a row; until then further bad values are only `state`.
+    A stretch ends after REARM_AFTER finite values in a row; until then further bad values are only `state`.
     Not thread-safe: one owner feeds it. No clock.
     """
 
-    def __init__(self, *, rearm_after: int = REARM_AFTER) -> None:
-        if rearm_after < 1:
-            raise ValueError("rearm_after must be at least 1")
-        self._rearm_after = rearm_after
-        self._finite_in_a_row = rearm_after
+    def __init__(self) -> None:
+        self._finite_in_a_row = REARM_AFTER
         self.state = LossState.NONE
 
     def update(self, value: float) -> LossState | None:
@@ -38,7 +35,7 @@ class NonFinite:
         if state is LossState.FINITE:
             self._finite_in_a_row += 1
             return None
-        is_new = self._finite_in_a_row >= self._rearm_after
+        is_new = self._finite_in_a_row >= REARM_AFTER
         self._finite_in_a_row = 0
         return state if is_new else None
 

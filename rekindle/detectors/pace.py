@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from rekindle.detectors.points import Point, Severity, Trouble, Verdict
-from rekindle.detectors.window import SortedWindow
+from rekindle.detectors.scale import SortedWindow
 
 BASE_ROWS = 128  # rows that tell the run's own pace
 MIN_BASE_ROWS = 20

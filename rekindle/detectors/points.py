@@ -29,17 +29,6 @@ class Trouble(StrEnum):
     STRAGGLER = "straggler"
 
 
-class Health(StrEnum):
-    """How the loss does now."""
-
-    UNKNOWN = "unknown"  # too few values to say
-    OK = "ok"
-    WATCH = "watch"
-    SPIKING = "spiking"
-    DIVERGING = "diverging"
-    NON_FINITE = "non_finite"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One logged point of a run. `None` is "not logged", which is not "not a number".

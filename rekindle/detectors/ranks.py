@@ -7,7 +7,7 @@ ranks with the next exchange of gradients. Where one rank had it first, its hard
 once, the data or the run is (`first_bad`).
 
 "Unknown" is a verdict: no suspects, confidence 0. Confidences are judgements, not measured frequencies; a recovery
-that costs a node should ask for `STRONG` or more.
+that costs a node should ask for `rank_rules.STRONG` or more.
 """
 
 from __future__ import annotations
@@ -19,53 +19,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from rekindle.compat import StrEnum
 from rekindle.detectors.flight import (
     MAX_NAMED_RANKS,
-    NOBODY_MISSING,
     OF_THE_CODE,
-    FlightRule,
     ranks_word,
     who_is_missing,
 )
 from rekindle.detectors.frames import Frame, training_frames, waits_in
+from rekindle.detectors.rank_rules import NOBODY_MISSING, STRONG, FlightRule, RankRule
 from rekindle.protocol.flights import Flight, RasState, RasSuspect
 from rekindle.protocol.reports import RankReport, ReportKind
 
-STRONG: Final = 0.8
 KEY_FRAMES: Final = 6  # of the innermost: enough to tell loader from logger, few enough to be equal on equal ranks
 SMALL: Final = 4  # a minority is at most a quarter as large as the group it is held against; or one beside three
 ONE_HOST: Final = 8  # ranks on the common hosts (p4d, p5: eight GPUs)
 NCCL_ONLY: Final = 0.7  # a process that RAS does not reach may be on a node that is well
 STALE: Final = timedelta(minutes=15)  # ranks of one stall report within the differences of their learned limits
-
-
-class RankRule(StrEnum):
-    """How a verdict was reached."""
-
-    BEHIND = "behind"  # others have finished a step that these have not
-    NOT_WAITING = "not_waiting"  # the others wait in collectives, these are in other code
-    SILENT = "silent"  # the others have reported, these have not
-    ODD_ONE = "odd_one"  # in other code than a clear majority, none of it known as a wait
-    ALONE_FIRST = "alone_first"  # had the bad value first
-    ONE_HOST_FIRST = "one_host_first"  # several had it first, all on one host
-    ALL_AT_ONCE = "all_at_once"  # no rank is to blame
-    # By the flight recorders alone, or what the run's code leads to: see `detectors.flight.FlightRule`.
-    NOT_ENTERED = "not_entered"
-    MISMATCHED = "mismatched"
-    ELSEWHERE = "elsewhere"
-    NOT_STARTED = "not_started"
-    ALL_ENTERED = "all_entered"
-    NOBODY_WAITS = "nobody_waits"
-    # By NCCL's RAS alone.
-    RAS_SILENT = "ras_silent"  # their processes are dead, or do not answer it
-    RAS_BEHIND = "ras_behind"  # have launched fewer operations than most
-    UNKNOWN = "unknown"
-
-
-# By NCCL's own books alone, or what the run's code leads to on any node: no node is accused by these. A verdict that is
-# joined with another source keeps that one's rule.
-ACCUSES_NO_NODE: Final = frozenset({*map(RankRule, FlightRule), RankRule.RAS_SILENT, RankRule.RAS_BEHIND})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +51,7 @@ class RankVerdict:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stall:
     """A stalled run, as its ranks' reports show it. `frames`: where each reporting rank stands; `waiting`: the ranks in
-    a collective; `silent`: those without a report that were not seen to move either.
+    a collective; `silent`: those without a report.
     """
 
     world_size: int
@@ -114,7 +83,6 @@ def find_suspects(
     """
     given = [report for report in reports if 0 <= report.rank < world_size]
     stalls = stalled(given)
-    moving = _asked_since(given, stalls).keys() - stalls.keys()  # they were asked, and say that they go on
     # Ranks that wait for one stand in the same code: of 16,384 of them few texts differ.
     read = {text: training_frames(text) for text in {report.stacks for report in stalls.values()}}
     waits = {text for text, found in read.items() if waits_in(found) is not None}
@@ -127,7 +95,7 @@ def find_suspects(
         ras=(*ras, *(suspect for report in stalls.values() for suspect in report.ras)),
         frames={rank: read[report.stacks] for rank, report in stalls.items()},
         waiting=frozenset(rank for rank, report in stalls.items() if report.stacks in waits),
-        silent=frozenset(range(world_size)) - stalls.keys() - moving,
+        silent=frozenset(range(world_size)) - stalls.keys(),
     )
     return _joined(stall, next(verdict for rule in _STALL_RULES if (verdict := rule(stall)) is not None))
 
@@ -240,28 +208,8 @@ _STALL_RULES: Final[tuple[Callable[[_Stall], RankVerdict | None], ...]] = (
 
 
 def stalled(reports: Iterable[RankReport]) -> dict[int, RankReport]:
-    """What each rank that stands still says of that. Never raises.
-
-    A rank that was asked for its stacks counts where it has not moved since before the first stall was reported: it
-    waits as the others do, and only its own limit has not passed. Without any stall no rank's answer is evidence of
-    one.
-    """
-    given = list(reports)
-    own = _newest(given, ReportKind.STALL)
-    first = min((report.at for report in own.values()), default=None)
-    return own | {
-        rank: report
-        for rank, report in _asked_since(given, own).items()
-        if first is not None and report.silent_s is not None and rank not in own
-        if (report.at - first).total_seconds() <= report.silent_s
-    }
-
-
-def _asked_since(reports: Sequence[RankReport], stalls: Mapping[int, RankReport]) -> dict[int, RankReport]:
-    """The ranks' answers to a request after the first stall report: older answers belong to an earlier stall."""
-    first = min((report.at for report in stalls.values()), default=None)
-    asked = _newest(reports, ReportKind.ASKED)
-    return {rank: report for rank, report in asked.items() if first is not None and report.at >= first}
+    """What each rank that stands still says of that. Never raises."""
+    return _newest(list(reports), ReportKind.STALL)
 
 
 def _is_most(count: int, world_size: int) -> bool:

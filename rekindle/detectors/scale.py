@@ -14,10 +14,45 @@ by the range the level has covered; then answers do not change with the units, n
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection
 
-from rekindle.detectors.window import SortedWindow
+
+class SortedWindow:
+    """The newest `size` values. NaN must not be added: it has no place in an order."""
+
+    __slots__ = ("_order", "size", "values")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.values: list[float] = []  # rising
+        self._order: deque[float] = deque()
+
+    def add(self, value: float) -> None:
+        """The oldest value leaves when the window is full."""
+        order, values = self._order, self.values
+        if len(order) == self.size:
+            del values[bisect_left(values, order.popleft())]
+        order.append(value)
+        insort(values, value)
+
+    def quantile(self, share: float) -> float:
+        """The value below which `share` of the window lies (no interpolation). The window must not be empty."""
+        return self.values[int(share * (len(self.values) - 1))]
+
+    @property
+    def oldest(self) -> float:
+        """The value that leaves next. The window must not be empty."""
+        return self._order[0]
+
+    def clear(self) -> None:
+        self.values.clear()
+        self._order.clear()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
 
 WINDOW = 160  # rows that the noise and the baseline remember
 LEVEL_ROWS = 9  # a level is the median of so many: four bad rows do not move it far

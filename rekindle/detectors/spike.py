@@ -58,8 +58,8 @@ class LossSpike:
         "scale",
     )
 
-    def __init__(self, scale: LossScale | None = None) -> None:
-        self.scale = scale if scale is not None else LossScale()
+    def __init__(self) -> None:
+        self.scale = LossScale()
         self.onset_step: int | None = None
         self.ended = End.NOT
         self.heal_to = 0.0

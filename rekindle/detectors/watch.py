@@ -4,17 +4,78 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from math import inf
 
 from rekindle.detectors.divergence import FAR_BEYOND_FIRST, Divergence
 from rekindle.detectors.excursion import HEAL_ROWS, End
+from rekindle.detectors.health import Health
 from rekindle.detectors.kinds import Informativeness, LossKind
 from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
-from rekindle.detectors.planned import LearningRates, Planned
-from rekindle.detectors.points import Health, Point, Severity, Trouble, Verdict
-from rekindle.detectors.restart import RestartDiscontinuity
+from rekindle.detectors.points import Point, Severity, Trouble, Verdict
+from rekindle.detectors.scale import PROGRESS
 from rekindle.detectors.spike import LossSpike
 
+PLANNED_STEPS = 500  # for which a change explains a rise, unless it says otherwise
+MOST_STEPS = 20_000  # more than that is asked of no detector: it would be blind
+DECAYED = 0.8  # of its peak: a learning rate that has come down so far
+RAISED = 1.25  # times the lowest since: has begun again
+
+
+class Planned:
+    """The window in which a rise is explained. Steps are the run's own."""
+
+    __slots__ = ("_is_open", "_until")
+
+    def __init__(self) -> None:
+        self._until = 0
+        self._is_open = False
+
+    def expect(self, step: int, steps: int | None = None) -> None:
+        """A change at `step`; `steps` it may take, by default `PLANNED_STEPS`, at most `MOST_STEPS`."""
+        length = PLANNED_STEPS if steps is None or steps < 1 else min(steps, MOST_STEPS)
+        until = step + length
+        self._until = max(self._until, until) if self._is_open else until
+        self._is_open = True
+
+    def is_on(self, step: int) -> bool:
+        """Whether a rise at this step is explained. A step far before the window is not in it: the run went back."""
+        return self._is_open and self._until - 2 * MOST_STEPS <= step <= self._until
+
+    def closes(self, step: int) -> bool:
+        """Once, at the first row after the window: True."""
+        if not self._is_open or self.is_on(step):
+            return False
+        self._is_open = False
+        return True
+
+
+class LearningRates:
+    """Sees a learning rate begin again: a warm restart, a new cycle, a schedule that was rewound."""
+
+    __slots__ = ("_lowest", "_peak")
+
+    def __init__(self) -> None:
+        self._peak = 0.0
+        self._lowest = inf
+
+    def update(self, rate: float) -> bool:
+        """Whether the rate of this step begins again, after it had decayed. The first warm-up does not."""
+        if not 0.0 < rate < inf:
+            return False
+        if rate < self._lowest:
+            self._lowest = rate
+        if self._lowest <= DECAYED * self._peak and rate >= RAISED * self._lowest:
+            self._lowest = rate  # as it keeps rising it is reported again
+            if rate >= self._peak * DECAYED:
+                self._peak = rate
+            return True
+        if rate > self._peak:
+            self._peak = self._lowest = rate
+        return False
+
+
 NOTHING: tuple[Verdict, ...] = ()
+RESTART_TOLERANCE = 0.06  # of the way from the baseline back to one of the first losses
 
 
 class LossWatch:
@@ -37,7 +98,6 @@ class LossWatch:
         "healed_step",
         "nonfinite",
         "onset_step",
-        "restart",
         "spike",
     )
 
@@ -47,7 +107,6 @@ class LossWatch:
         self._rates = LearningRates()
         self.nonfinite = NonFinite()
         self.spike = LossSpike()
-        self.restart = RestartDiscontinuity(self.spike)
         self.divergence = Divergence(self.spike)
         self.onset_step: int | None = None
         self.healed_step: int | None = None
@@ -110,7 +169,7 @@ class LossWatch:
             self._meaning.see(point.loss or 0.0)
         verdict = spike.update(point)
         if verdict is not None and verdict.severity is Severity.ACT:
-            verdict = self._judged(self.restart.judge(verdict) or verdict)
+            verdict = self._judged(self._restart(verdict) or verdict)
             if verdict.severity is Severity.ACT:
                 self._is_restart = verdict.kind is Trouble.RESTART_DISCONTINUITY
                 self._begin(spike.onset_step)
@@ -121,6 +180,25 @@ class LossWatch:
             self._is_in_trouble = self._is_restart = False
             self.healed_step = point.step
         return verdict
+
+    def _restart(self, verdict: Verdict) -> Verdict | None:
+        """The discontinuity that a spike really is which lands on the run's first level; None for any other.
+
+        A run that resumes without its weights (a checkpoint not found, a fresh initialisation under the old step
+        counter) jumps back to the level it once began at: nothing heals it but a checkpoint.
+        """
+        scale = self.spike.scale
+        value = scale.baseline + self.spike.worst
+        first = min(scale.first, key=lambda start: abs(start - value), default=scale.baseline)
+        way = first - scale.baseline
+        if way <= 0 or way < scale.needs(PROGRESS) or abs(value - first) > RESTART_TOLERANCE * way:
+            return None
+        return replace(
+            verdict,
+            kind=Trouble.RESTART_DISCONTINUITY,
+            rule="back at the first loss",
+            evidence={**verdict.evidence, "first_loss": scale.loss_at(first)},
+        )
 
     def _worse(self, verdict: Verdict | None, drift: Verdict | None) -> Verdict | None:
         """What counts of what is seen in the row and of the drift up to it."""

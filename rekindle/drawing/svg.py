@@ -40,15 +40,10 @@ class Svg:
         look = f'stroke="{stroke}" stroke-width="{width:g}" stroke-linecap="round"{dashed}'
         self._shapes.append(f"<line {places} {look}/>")
 
-    def polyline(
-        self, points: Iterable[tuple[float, float]], stroke: str, *, width: float = 1, title: str = ""
-    ) -> None:
+    def polyline(self, points: Iterable[tuple[float, float]], stroke: str, *, width: float = 1) -> None:
         """Straight lines from point to point."""
         places = " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
-        inner = f"<title>{escape(_printable(title))}</title>" if title else ""
-        self._shapes.append(
-            f'<polyline points="{places}" fill="none" stroke="{stroke}" stroke-width="{width:g}">{inner}</polyline>'
-        )
+        self._shapes.append(f'<polyline points="{places}" fill="none" stroke="{stroke}" stroke-width="{width:g}"/>')
 
     def text(
         self,

@@ -15,7 +15,7 @@ from torch.utils.data import RandomSampler
 from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.driven import MonitorDriver
 from rekindle.integrations.local import learning_rate
-from rekindle.integrations.rng import quietly, tell_of_draws
+from rekindle.integrations.rng import quietly
 from rekindle.monitor.base.trouble import logger
 
 
@@ -72,7 +72,6 @@ class Rekindle(MonitorDriver):
         ends_whole = gradients.sync_with_dataloader
         per_epoch = -(-batches // parts) * parts if ends_whole else batches
         place = self._at * parts
-        tell_of_draws(loader)
         _tell_of_order(loader)
         while self._at < last:
             epoch, used = divmod(place, per_epoch)

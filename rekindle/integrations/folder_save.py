@@ -12,13 +12,13 @@ import os
 import re
 import secrets
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rekindle.integrations.torch_ranks import all_done, rank_and_world, store
 from rekindle.monitor.base.settings import process_environment
+from rekindle.monitor.base.worker import begin
 from rekindle.monitor.saving.leftovers import FOLDER_MARK, remove_leftovers
 from rekindle.protocol.launch_orders import ENV_ATTEMPT_NAME
 
@@ -123,18 +123,20 @@ def folder_beside(target: Path) -> Path:
 def remove_leftovers_once(folder: Path) -> None:
     """What killed saves left there, on a thread, at this process's first save into that folder.
 
-    What they were about to replace is put back before. Raises: OSError.
+    What they were about to replace is put back before. Never raises: what cannot be is no reason not to save.
     """
     if folder in _cleaned:
         return
     _cleaned.add(folder)
     for entry in folder.glob(f".*{REPLACED}"):
         target = entry.with_name(entry.name[1 : -len(REPLACED)])
-        if target.exists():
-            remove(entry)
-        else:
-            entry.rename(target)
-    threading.Thread(target=remove_leftovers, args=(folder,), name="rekindle-clean", daemon=True).start()
+        with suppress(OSError):
+            if target.exists():
+                remove(entry)
+            else:
+                entry.rename(target)
+    with suppress(RuntimeError):  # the process may have no more threads
+        begin("clean", lambda: remove_leftovers(folder))
 
 
 def put_in_place(beside: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ A step (see `rekindle.integrations`) is a global step of the Trainer. Steps in a
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,19 +18,19 @@ import transformers.trainer as hf_trainer
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, SaveStrategy
 
+from rekindle.compat import Self
 from rekindle.integrations.deepspeed import kept_writes
 from rekindle.integrations.guarded import WatchingCallback, guarded, resume_path
-from rekindle.integrations.hf_windows import WindowedSampler
 from rekindle.integrations.local import LocalWatch, StepLoss, learning_rate
 from rekindle.integrations.rank_coordinator import RankCoordinator
-from rekindle.integrations.rng import tell_of_draws
-from rekindle.integrations.torch_ranks import finish, is_distributed, start
+from rekindle.integrations.torch_ranks import finish, is_distributed, rank_and_world, start
 from rekindle.integrations.versions import is_seen
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.settings import process_environment, rank_from_env
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.saving.saved import LATER
+from rekindle.protocol.launch_orders import ResumePlan
 
 _newest: weakref.ref[RekindleCallback] | None = None  # the callback whose training began last
 
@@ -108,10 +109,8 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
                 "RekindleCallback.attach(trainer) was not called: the loss is the one that is logged, and a save that "
                 "fails in the Trainer ends the run"
             )
-        loader = kwargs.get("train_dataloader")
-        tell_of_draws(loader)
         if monitor.resume.skip and not self._has_trained:
-            self._windows = WindowedSampler.put_into(loader, args, monitor.resume)
+            self._windows = WindowedSampler.put_into(kwargs.get("train_dataloader"), args, monitor.resume)
         if args.eval_on_start:
             self._enter("evaluation")
 
@@ -311,3 +310,57 @@ class RekindleCallback(WatchingCallback, TrainerCallback):
 
 def _checkpoint(args: Any, state: Any) -> Path:
     return Path(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+
+
+class WindowedSampler:
+    """The Trainer's own sampler, without the samples of the steps to skip, in the order in which it gives them.
+
+    The Trainer's `global_step` is moved over the windows, as their samples are left out.
+    """
+
+    def __init__(self, sampler: Any, per_step: int, steps_per_epoch: int, resume: ResumePlan) -> None:
+        self._sampler, self._resume = sampler, resume
+        self._per_step, self._steps_per_epoch = per_step, steps_per_epoch
+        self._before = 0  # steps of all epochs before the one that is read next
+
+    @classmethod
+    def put_into(cls, loader: Any, args: Any, resume: ResumePlan) -> Self | None:
+        """None, after one warning, where the data have no batch sampler."""
+        batches = getattr(loader, "batch_sampler", None)
+        while batches is not None and hasattr(batches, "batch_sampler"):  # accelerate's shard of it, one per rank
+            batches = batches.batch_sampler
+        if batches is None or not hasattr(batches, "sampler"):
+            logger.warning(
+                "The Trainer's data have no batch sampler: Rekindle cannot leave out the windows it was given"
+            )
+            return None
+        accumulate = args.gradient_accumulation_steps
+        per_step = batches.batch_size * rank_and_world()[1] * accumulate
+        batches.sampler = own = cls(batches.sampler, per_step, max(-(-len(loader) // accumulate), 1), resume)
+        return own
+
+    def __iter__(self) -> Iterator[Any]:
+        before, after = self._before, self._resume.step or 0
+        for index, sample in enumerate(self._sampler):
+            step = before + index // self._per_step + 1
+            # Steps up to the resume point are passed over by the Trainer itself, which counts them.
+            if step <= after or not self._resume.should_skip(step):
+                yield sample
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        """`set_epoch`, `generator` and whatever else is asked of the sampler inside."""
+        return getattr(self._sampler, name)
+
+    def begin_epoch(self, state: Any) -> None:
+        self._before = state.global_step // self._steps_per_epoch * self._steps_per_epoch
+
+    def pass_over(self, state: Any, end: float = math.inf) -> None:
+        """Count the steps of a window as if they had been done, up to `end`."""
+        while state.global_step < end and self._resume.should_skip(state.global_step + 1):
+            state.global_step += 1
+
+    def end_epoch(self, state: Any) -> None:
+        self.pass_over(state, self._before + self._steps_per_epoch)

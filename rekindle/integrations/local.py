@@ -19,7 +19,7 @@ import torch
 
 from rekindle.integrations.guarded import Guarded, guarded
 from rekindle.monitor import Monitor
-from rekindle.monitor.base.compiler import hide_from_compiler
+from rekindle.monitor.base.guard import hide_from_compiler
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import Captured, capture, collect, is_pending, is_ready, read
 

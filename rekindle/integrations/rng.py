@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import torch
 
 from rekindle.integrations.torch_ranks import gathered, rank_and_world
-from rekindle.monitor.base.trouble import logger
 
 _B = TypeVar("_B")
 GATHER_S = 60.0  # the ranks are at the same step; the slowest comes within its own part of it
@@ -103,6 +102,7 @@ def draws_of(dataset: Any) -> str | None:
     """Which generator of this process reading a sample changes ("torch", "python", "numpy"); None for none.
 
     Reads the first sample of a map-style dataset, once, and puts the generators back. None also where there is none.
+    Not for a process that will fork workers: a file that the data open when they are first read would be shared by all.
     """
     try:
         if not hasattr(dataset, "__getitem__") or not len(dataset):
@@ -120,18 +120,3 @@ def draws_of(dataset: Any) -> str | None:
     if not torch.equal(before["torch"], after["torch"]):
         return "torch"
     return next((name for name in ("python", "numpy") if before.get(name) != after.get(name)), None)
-
-
-def tell_of_draws(loader: Any) -> None:
-    """Warn, once per call, where a resumed run will draw other random numbers for its samples than an undisturbed one.
-
-    A DataLoader's workers are seeded again at each start, and how far they are is known to nothing. In this process the
-    draws go on from the checkpoint. Source: torch/utils/data/_utils/worker.py.
-    """
-    drawn = draws_of(getattr(loader, "dataset", None)) if getattr(loader, "num_workers", 0) else None
-    if drawn is not None:
-        logger.warning(
-            "The data draw random numbers (%s) in the DataLoader's workers: after a resume the samples are the same, "
-            "what is drawn for them is not. num_workers=0 or rekindle.integrations.torch.ResumableSampler keep both",
-            drawn,
-        )

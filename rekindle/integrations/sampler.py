@@ -123,7 +123,7 @@ class ResumableSampler(Sampler):
                 resume, skip=tuple(self._window(window, resume.step or 0, before) for window in resume.skip)
             )
         self._resume = resume
-        watch_samples(self)
+        watch_samples(self.used, self.used_by_step)
 
     def _begun(self, step: int, used_by_step: int) -> _Begin:
         """After so many steps of so many samples each."""

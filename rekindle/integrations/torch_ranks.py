@@ -1,6 +1,7 @@
-"""The ranks of torch.distributed, and what they share: its own store, which needs no further connection.
+"""The ranks of torch.distributed and what they exchange, through its own store, which needs no further connection.
 
-Nothing here is a collective. A rank that waits for the others, in a save of the script's own, waits for a bounded time.
+The integrations start and finish the monitor through it (`start`, `finish`); a script's own save waits for the parts of
+other ranks (`all_ready`, `all_done`, `gathered`), for a bounded time. Nothing here is a collective.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -163,7 +164,7 @@ def _bare(store: Any) -> Any:
 
 
 class SaveGivenUp(RuntimeError):
-    """A save that this rank waits in for another one's part cannot succeed any more."""
+    """The save in which this rank waits for another rank's part cannot succeed any more."""
 
 
 def opener() -> Callable[[], Exchange]:
@@ -190,7 +191,7 @@ def wait_for(exchange: Exchange, key: str, timeout_s: float) -> str:
 
 
 def all_done(failure: str | None = None, name: str = "parts") -> str | None:
-    """Until every rank's part of a save is over; call it on every rank. None, or the first failure of any rank.
+    """Wait until every rank's part of a save is over; call it on every rank. None, or the first failure of any rank.
 
     failure: why this rank's part failed. Where one failed, all ranks hear of it at once; where one does not come
     within half an hour, or the store is broken, that is the failure. name: the same on all ranks; calls of one name are
@@ -200,11 +201,15 @@ def all_done(failure: str | None = None, name: str = "parts") -> str | None:
     if world == 1:
         return failure
     try:
-        shared, key = store(), f"{name}-{_count(name)}"
+        shared, number = store(), _count(name)
+        key = f"{name}-{number}"
         if failure is not None:
             shared.put_new(f"{key}/over", f"rank {rank}: {failure}")
         if shared.add(f"{key}/done") >= world:
             shared.put_new(f"{key}/over", "")
+            for what in ("over", "done"):  # of the call before, which every rank has left
+                with suppress(Exception):
+                    shared.forget(f"{name}-{number - 1}/{what}")
         return wait_for(shared, f"{key}/over", PARTS_S) or None
     except SaveGivenUp as err:
         return failure or str(err)
@@ -268,7 +273,7 @@ def share(text: str) -> str:
 
 
 def check_interface() -> None:
-    """Raise on this rank, before the others wait for it in `dcp_group`, what an interface that is not there leads to.
+    """Raise on this rank, before the others wait for it in `dcp_group`, where a network interface does not exist.
 
     Raises: RuntimeError. Source: torch/csrc/distributed/c10d/init.cpp, GLOO_SOCKET_IFNAME: names, separated by commas.
     """

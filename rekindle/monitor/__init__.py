@@ -51,8 +51,8 @@ def start(
     mailbox: `s3://bucket/prefix`, a directory, or a `Box`; default REKINDLE_MAILBOX.
     ranks: this rank and how it agrees with the others; the integrations set it. Default: as the launcher says.
     signals: "TERM" asks all ranks for a save and then sets `should_stop`; any other, such as "USR1", asks for a save.
-    The handler that was there before is called as well. On Slurm USR1, and USR2 for the ranks' stacks, are also taken
-    where the script has no handler for them; with `()` none is.
+    The handler that was there before is called as well. On Slurm USR1 is also taken where the script has no handler for
+    it; with `()` none is.
     loss_kind: what the loss is (`rekindle.detectors.LossKind`): "td", "reward", "surrogate", "adversarial" and
     "unknown" are reported and never acted on, as a rise means little in them; "supervised" is judged; "auto" decides
     by the values.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rekindle.detectors.health import Health
 from rekindle.detectors.nonfinite import classify
-from rekindle.detectors.points import Health, Severity, Verdict
+from rekindle.detectors.points import Severity, Verdict
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.liveness.stall import StallWatch
-from rekindle.monitor.loss.judge import Judge, number, plain
-from rekindle.monitor.loss.judging_rank import JudgingRank
+from rekindle.monitor.loss.judge import number, plain
 from rekindle.monitor.loss.losses import SETTLE_S, Losses
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.saving.saved import SaveJob, samples_at
@@ -24,20 +24,17 @@ from rekindle.protocol.signals import EventType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """Called on the background threads. hears: the signals that the heartbeat says are heard."""
+    """Called on the background threads."""
 
     run: Run
     stall: StallWatch
     losses: Losses
-    judge: Judge
-    judging_rank: JudgingRank
     outbox: Outbox
-    hears: Callable[[], str]
 
     def heartbeat(self) -> Heartbeat:
         state, identity = self.run.state, self.run.identity
-        remote = None if self.judging_rank.is_mine else self.judging_rank.remote
-        news = self.judge.news if remote is None else remote.news
+        remote = None if self.losses.judging_rank.is_mine else self.losses.judging_rank.remote
+        news = self.losses.judge.news if remote is None else remote.news
         loss, loss_state = state.newest_loss() if remote is None else (remote.loss, remote.loss_state)
         health, onset = news.health, news.onset_step
         fallen = self.losses.scale.no_update_since
@@ -62,8 +59,6 @@ class Accounts:
             healed_step=news.healed_step,
             loss_baseline=news.baseline,
             judged_step=news.judged_step,
-            hears="" if state.is_finished else self.hears(),
-            links=self.run.config.links,
             is_last=state.is_finished,
             life=identity.life,
             died_of=state.died_of[:128],
@@ -76,13 +71,22 @@ class Accounts:
         what = "is stuck" if self.stall.is_stalled else "did not get to a save in time"
         return f"the training thread {what}: in {self.stall.phase}, {silent_s:.1f} s {where}"
 
+    def objection(self, since: float) -> str:
+        """What this process does, for one that would hold the run; empty where it has not moved since."""
+        phase = self.stall.phase
+        if self.run.state.is_finished or self.stall.is_stalled:
+            return ""
+        if phase is not RunPhase.TRAINING:
+            return f"is in {phase.value}"
+        return f"is at step {self.run.state.step}" if self.stall.marked_at > since else ""
+
     def manifest(self, job: SaveJob, root: str, files: tuple[ManifestFile, ...]) -> Manifest:
         """As of now, for the sealing thread: waits until the loss of the saved step is read, within bounds.
 
         A loss that was read since the save may have shown that its weights are poisoned.
         """
         self.losses.settle(SETTLE_S)
-        remote = None if self.judging_rank.is_mine else self.judging_rank.remote
+        remote = None if self.losses.judging_rank.is_mine else self.losses.judging_rank.remote
         is_bad_elsewhere = remote is not None and remote.bad_step is not None and remote.bad_step <= job.step + 1
         poisoned = job.poisoned or is_bad_elsewhere or self.run.state.may_be_poisoned_at(job.step)
         samples, per_step = samples_at(job.step)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rekindle.monitor.base.guard import must_pass
-from rekindle.monitor.base.metrics import as_number
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.protocol.wire import MAX_STEP
 
@@ -45,3 +44,13 @@ def reason_text(value: object) -> str:
         if must_pass(err):
             raise
         return type(value).__name__
+
+
+def as_number(value: object) -> float | None:
+    """The value as a float, NaN and infinities included; None where it is no number."""
+    try:
+        return float(value)  # type: ignore[arg-type]  # any object of the training script; what float() refuses is None
+    except BaseException as err:
+        if must_pass(err):
+            raise
+        return None

@@ -14,18 +14,21 @@ from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import OWN_PREFIX
 from rekindle.monitor.base.trouble import logger
+from rekindle.monitor.mail.exchange import Ranks
 from rekindle.monitor.mail.outbox import Outbox
 from rekindle.monitor.mail.requests import Requests
 from rekindle.monitor.saving.agreement import Agreement
-from rekindle.monitor.saving.agreement_terms import Plan, RankRequest
+from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
 from rekindle.monitor.saving.rank_files import PartFiles, Told
 from rekindle.monitor.saving.saved import LATER, SaveFunction, SaveJob, SaveResult, as_result
+from rekindle.monitor.stops.stopping import Stopping
 from rekindle.protocol.mailbox import CheckpointRequest, ReplyOutcome
 from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.signals import EventType
 
 if TYPE_CHECKING:  # rank 0's
     from rekindle.monitor.link import ServiceLink
+    from rekindle.monitor.saving.leading import Leader
 
 SETTLE_S = 2.0  # for reading this step's loss, before a save; it is on its way from the device by then
 _NO_PLAN = Plan(number=0, wish=RankRequest.NOTHING, at_call=0)
@@ -55,18 +58,21 @@ class Saver:
         run: Run,
         *,
         save: SaveFunction | None,
-        saves_alone: bool,
-        agreement: Agreement,
+        ranks: Ranks,
         requests: Requests,
+        stopping: Stopping,
         outbox: Outbox,
         settle: Callable[[float], bool],
     ) -> None:
         """settle: wait for the losses of all steps so far to be read, for so many seconds at most."""
+        self._run = run
         self._save = save
-        self._saves_alone = saves_alone
-        self._agreement = agreement
+        self._saves_alone, self._end_collectives = ranks.saves_alone, ranks.end_collectives
+        abandon_s = run.config.abandon_s
+        bounds = Bounds(stuck_s=abandon_s, enter_s=abandon_s, lifeless_s=2 * abandon_s)
+        self.agreement = Agreement(run, wish=self._wish, take=self._take, bounds=bounds)
         self._is_first_rank = run.is_first
-        self._requests = requests
+        self._requests, self._stopping = requests, stopping
         self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
         self._outbox = outbox
         self._settle = settle
@@ -77,19 +83,52 @@ class Saver:
         self._threads = weakref.WeakSet(threading.enumerate())  # those of the newest look
         self._times: tuple[int, int] = (-1, 0)  # the newest saved step, and how often it was saved
         self._has_stopped = False
+        self._is_abandoned = False
         self.is_calling = False  # the training thread is in the script's save function
         self.link: ServiceLink | None = None
         self.refuses: str | None = None  # why nothing that is saved from now on would count
 
     # ---- the training thread -----------------------------------------------------------------------------------
 
-    def save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
+    def act(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
+        """Carry out the plan whose call of `Monitor.step` this is. phase: to save in."""
+        if not plan.wish.saves:
+            return
+        try:
+            with self._stopping.saving():
+                self._save_now(plan, step, phase)
+        finally:
+            if plan.wish.stops:
+                self._has_stopped = True
+
+    def _wish(self) -> RankRequest:
+        """What this rank would have all ranks do. On any thread."""
+        if self._requests.superseded_by is not None:
+            return RankRequest.NOTHING if self._stopping.should_stop else RankRequest.STOP
+        asked = self._stopping.signals
+        if asked.wants_stop and not self._stopping.should_stop:
+            return RankRequest.SAVE_AND_STOP
+        return RankRequest.SAVE if self._requests.has_wish or asked.wants_save else RankRequest.NOTHING
+
+    def _take(self, wish: RankRequest) -> None:
+        """All ranks that keep to the plan are at its step.
+
+        What is saved once the run has stopped, in its tear-down, may not hold the step that it claims.
+        """
+        if wish.saves:
+            self._stopping.forget_save()  # also where another rank's signal was the first to be seen
+        if wish.stops:
+            self._stopping.should_stop = True
+        if wish is RankRequest.STOP:
+            self._has_stopped = True
+
+    def _save_now(self, plan: Plan, step: int, phase: AbstractContextManager[None]) -> None:
         """All ranks that keep to the plan are here, at the same call of `Monitor.step`."""
-        calls, requests = self._agreement.calls, self._requests.take()
+        calls, requests = self.agreement.calls, self._requests.take()
         began = self._clock.monotonic()
         running = _RunningSave(step, SaveKind.EMERGENCY, requests, plan=plan, call=calls, began=began)
         ended = self._begin(running) if plan.is_shared and self._is_first_rank else None
-        why = self._agreement.meet(plan, step, self._objection_here(plan))
+        why = self.agreement.meet(plan, step, self._objection_here(plan))
         if why is not None:
             if not plan.is_shared or ended is not None:
                 self._cannot(running.requests, step, ended or why)
@@ -108,7 +147,7 @@ class Saver:
             return
         self._part_is_over(running, failure)
         if failure is not None:
-            self._agreement.hold(plan)
+            self.agreement.hold(plan)
 
     def _call_save(self, running: _RunningSave, phase: AbstractContextManager[None]) -> str | None:
         """Why it failed, if it did. Raises what a user ends a run with."""
@@ -141,8 +180,8 @@ class Saver:
 
     def _objection_here(self, plan: Plan) -> str:
         """Why this rank must not save now; empty where it may."""
-        if not plan.is_shared and self._agreement.world_size > 1 and not (self._saves_alone and self._is_first_rank):
-            return f"no coordinator: {self._agreement.lost}"
+        if not plan.is_shared and self.agreement.world_size > 1 and not (self._saves_alone and self._is_first_rank):
+            return f"no coordinator: {self.agreement.lost}"
         objection = self.objection()
         if objection:
             return objection
@@ -155,13 +194,9 @@ class Saver:
     def stepped(self) -> None:
         """A further call: a save that the framework was to make right after the call before has not come."""
         running = self._deferred
-        if running is not None and self._agreement.calls > running.call:
+        if running is not None and self.agreement.calls > running.call:
             self._deferred = None
             self._part_is_over(running, "the framework did not save at the step at which it was asked to")
-
-    def stop(self) -> None:
-        """The run ends at this step: what is saved from now on, in its tear-down, may not hold the step it claims."""
-        self._has_stopped = True
 
     def ended(self) -> None:
         """The run is over: a save that the framework was to make has not come."""
@@ -190,10 +225,10 @@ class Saver:
         # An emergency is what was asked for here; the trainer's own word for another save does not make it one.
         own_kind = SaveKind.PERIODIC if kind is SaveKind.EMERGENCY else kind
         running = _RunningSave(step, own_kind, self._answered_by(step), result, took_s, self._born())
-        if by_all_ranks and self._agreement.world_size > 1:
+        if by_all_ranks and self.agreement.world_size > 1:
             newest, times = self._times
             self._times = (step, times + 1 if newest == step else 1)
-            self._agreement.finished(
+            self.agreement.finished(
                 f"saved-{step}-{self._times[1]}",
                 None,
                 partial(self._end, running) if self._is_first_rank else None,
@@ -207,7 +242,7 @@ class Saver:
         """A save that is newer than a request, and clean, is what the request asked for."""
         now_at = self._state.step
         answers = not self._state.is_poisoned and now_at is not None and step >= now_at
-        is_planned = self._agreement.armed is not None
+        is_planned = self.agreement.armed is not None
         return self._requests.take() if answers and not is_planned and self._requests.has_wish else ()
 
     def _part_is_over(self, running: _RunningSave, failure: str | None) -> None:
@@ -216,7 +251,7 @@ class Saver:
             # Rank 0's are waited for when its files are measured.
             writers = () if self._is_first_rank else running.writers
             path = None if running.result is None else running.result.path
-            self._agreement.finished(
+            self.agreement.finished(
                 str(running.plan.number), failure, writers=writers, files=PartFiles.of(path, running.began)
             )
         else:
@@ -235,8 +270,39 @@ class Saver:
             return self.refuses
         return "no save function was given to the monitor" if self._save is None else ""
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether an emergency save is possible at all, with this rank."""
+        agrees = not self.agreement.lost or self.agreement.world_size == 1 or self._saves_alone
+        return agrees and not self.objection() and self._requests.superseded_by is None
+
+    def abandoned(self, why: str) -> None:
+        """A save that cannot end was given up: the run stops here, instead of at its process group's time-out."""
+        if self._is_abandoned:
+            return
+        self._is_abandoned = self._stopping.should_stop = self._has_stopped = True
+        self.failed(self._state.step or 0, why)
+        logger.warning("The run stops: a save in which the ranks wait for each other was abandoned: %s", why)
+        if self._end_collectives is not None:
+            try:
+                self._end_collectives()
+            except Exception as err:
+                self._trouble.inner("end_collectives", err)
+
+    def resumed_apart(self, why: str) -> None:
+        self.refuses = why
+        self._trouble.once("resumed_apart", "%s", why)
+
+    def leader(self) -> Leader:
+        """Rank 0's, where there are several ranks."""
+        from rekindle.monitor.saving.leading import Hooks, Leader
+
+        hooks = Hooks(self.objection, self.refused, self.completed, self.resumed_apart)
+        return Leader(self._run, agreement=self.agreement, hooks=hooks, step_s=lambda: self._state.slow_step_s)
+
     def refused(self, why: str) -> None:
         """A wish for a save cannot be met."""
+        self._stopping.forget_save()
         self._cannot(self._requests.take(), self._state.step, why)
 
     def completed(self, plan: Plan, failure: str | None, told: Told) -> None:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Collection
 from typing import Protocol
 
+from rekindle.monitor.base import stacks
 from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.processes import is_gone, name_of
 from rekindle.monitor.base.run import Identity
@@ -110,6 +111,7 @@ def _before_fork() -> None:
 def _in_child() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
+    stacks.forked()
     try:
         for monitor in live_monitors():
             _forked_from[monitor.identity.attempt] = name_of(os.getppid())

@@ -66,12 +66,10 @@ class Items:
     least: int = 0
 
 
-@dataclass(frozen=True)
 class Required:
     """The JSON must have the field, although the class has a default for it."""
 
 
-@dataclass(frozen=True)
 class Sparse:
     """A document leaves the field out where it has its default, as it did before there was such a field."""
 

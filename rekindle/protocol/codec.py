@@ -98,6 +98,7 @@ def _split(kind: Any) -> tuple[frozenset[str], frozenset[str]]:
 
 _LIMITS: Final = (Text, OneOf, Whole, Number, Items, Via)
 _FORMS: Final[dict[Any, Form]] = {}
+_MOST_SHOWN: Final = 80  # characters of the words of an enum in a complaint; its name stands for longer ones
 
 
 def _form_of(kind: Any) -> Form:
@@ -127,7 +128,9 @@ def _made(kind: Any) -> Form:
         return scalars.SCALARS[kind]
     if isinstance(kind, type):
         if issubclass(kind, enum.Enum):
-            return scalars.choice(f"one of {kind.__name__}", {member.value: member for member in kind})
+            members = {member.value: member for member in kind}
+            words = ", ".join(map(str, members))
+            return scalars.choice(f"one of {words if len(words) <= _MOST_SHOWN else kind.__name__}", members)
         if dataclasses.is_dataclass(kind):
             return _class(kind)
     raise TypeError(f"no JSON form for {kind!r}")

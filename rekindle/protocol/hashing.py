@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,38 +67,30 @@ def verify_hashes(
     hashes: Hashes | None,
     path: str | os.PathLike[str],
     *,
-    budget_s: float | None = None,
     before_chunk: Callable[[int], None] = lambda _: None,
-    monotonic: Callable[[], float] = time.monotonic,
 ) -> HashCheck:
-    """Compare the content of the files at `path`, smallest first, with what was sealed, for at most `budget_s` seconds.
+    """Compare the content of the files at `path`, smallest first, with what was sealed, until `before_chunk` raises
+    Interrupted.
 
-    `hashes` of another manifest say nothing. A file that cannot be read is a problem; one that the time did not suffice
-    for, or that has no hash, is unchecked. Raises only what `before_chunk` raises.
+    `hashes` of another manifest say nothing. A file that cannot be read is a problem; one that was not reached any
+    more, or that has no hash, is unchecked. Raises only what else `before_chunk` raises.
     """
     by_size = sorted(manifest.files, key=lambda item: (item.bytes, item.path))
     known = hashes.files if hashes is not None and hashes.manifest == manifest.digest else {}
-    until = None if budget_s is None else monotonic() + budget_s
-
-    def in_time(size: int) -> None:
-        if until is not None and monotonic() >= until:
-            raise Interrupted
-        before_chunk(size)
-
     problems: list[str] = []
     checked: list[str] = []
     unchecked: list[str] = []
-    is_out_of_time = False
+    is_given_up = False
     for item in by_size:
         digest = known.get(item.path)
-        if digest is None or is_out_of_time:
+        if digest is None or is_given_up:
             unchecked.append(item.path)
             continue
         file = Path(path) if item.path == ITSELF else Path(path) / item.path
         try:
-            found = hash_file(file, in_time)
+            found = hash_file(file, before_chunk)
         except Interrupted:
-            is_out_of_time = True
+            is_given_up = True
             unchecked.append(item.path)
             continue
         except (OSError, ValueError) as err:

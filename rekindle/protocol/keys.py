@@ -85,8 +85,12 @@ def heartbeat_key(attempt: str) -> str:
     return f"{heartbeat_prefix()}{check_id(attempt, 'attempt')}.json"
 
 
+def plan_prefix() -> str:
+    return f"{FOLDER}/plans/"
+
+
 def plan_key(attempt: str) -> str:
-    return f"{FOLDER}/plans/{check_id(attempt, 'attempt')}.json"
+    return f"{plan_prefix()}{check_id(attempt, 'attempt')}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,9 @@ message or raises `MailboxError`, which names the field. Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import (
@@ -38,7 +37,6 @@ from rekindle.protocol.bounds import (
     Rank,
     Required,
     Text,
-    Via,
     Words,
     WorldSize,
 )
@@ -48,7 +46,6 @@ from rekindle.protocol.keys import (
 )
 from rekindle.protocol.lives import OfLife
 from rekindle.protocol.message import Message
-from rekindle.protocol.run_links import Links, links_of
 from rekindle.protocol.wire import (
     MAX_PATH_CHARS,
     MAX_STACKS_CHARS,
@@ -159,10 +156,9 @@ class Heartbeat(OfLife, Message):
     `loss_health` is a word of `rekindle.detectors.Health` ("unknown" where no detector has judged yet, or the heartbeat
     is older than the field), `onset_step` the first bad step of the trouble that lasts or of the newest one,
     `healed_step` the step at which the newest trouble was seen to be over, `loss_baseline` what the loss was before,
-    `judged_step` the newest step whose loss the detectors were given. `hears` is the signal at which all ranks write
-    their stacks, and which harms nothing else of the run; empty where none is known to be like that. `links` are the
-    run's pages in experiment trackers. `is_last`: the run ends, and makes no step after this one. `life` tells which
-    start of all processes of the attempt wrote it. `died_of` is the error that ended its script; empty where none did.
+    `judged_step` the newest step whose loss the detectors were given. `is_last`: the run ends, and makes
+    no step after this one. `life` tells which start of all processes of the attempt wrote it. `died_of` is the error
+    that ended its script; empty where none did.
     """
 
     job_id: Identity
@@ -182,8 +178,6 @@ class Heartbeat(OfLife, Message):
     healed_step: Count | None = None
     loss_baseline: Finite | None = None
     judged_step: Count | None = None
-    hears: Annotated[str, Text(16)] = ""
-    links: Annotated[Links, Via(Mapping[str, Any], read=links_of, write=dict)] = ()
     is_last: bool = False
     life: Count = 0
     died_of: Annotated[str, Text(128)] = ""

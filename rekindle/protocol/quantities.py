@@ -28,7 +28,6 @@ NAMES: Final[Mapping[str, str]] = {
     "spared_dollars": "US dollars spared (estimate)",
     "ettr": "ETTR",
     "ettr_at_most": "ETTR, at most",
-    "ettr_by_steps": "ETTR, by steps",
 }
 
 

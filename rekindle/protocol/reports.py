@@ -37,13 +37,11 @@ _KEY: Final = re.compile(
 
 class ReportKind(StrEnum):
     """`stall`: no step for longer than the rank's own limit. `non_finite`: the first bad value of the rank's own.
-    `pace`: how long its steps took lately. `asked`: its stacks, because they were requested; not evidence of a
-    stall."""
+    `pace`: how long its steps took lately."""
 
     STALL = "stall"
     NON_FINITE = "non_finite"
     PACE = "pace"
-    ASKED = "asked"
 
 
 def report_prefix(attempt: str, life: int = 0) -> str:
@@ -86,9 +84,9 @@ class RankReport(OfLife, Message):
     """One rank about itself.
 
     `step` is the last step that this rank finished (None: not one yet); for `non_finite` the step of the bad value.
-    `silent_s` (how long it has not moved), `stacks` and `flight` (what its flight recorder holds) belong to a stall and
-    to what was asked for, `ras` (what NCCL's RAS answers there) to a stall, `metric` to a value that is not finite,
-    `step_s` (the median seconds per step, waiting for other ranks left out where the rank can tell) to a pace.
+    `silent_s` (how long it has not moved), `stacks`, `flight` (what its flight recorder holds) and `ras` (what NCCL's
+    RAS answers there) belong to a stall, `metric` to a value that is not finite, `step_s` (the median seconds per step,
+    waiting for other ranks left out where the rank can tell) to a pace.
     Innermost frame last, main thread last.
     """
 

@@ -1,4 +1,4 @@
-"""What all messages share: their one error, limits, ids and places, and JSON text that is safe to read.
+"""What all messages of the protocol share: their error, limits, ids, places, and the reader of their JSON.
 
 Types and their limits are read by `rekindle.protocol.codec`. Standard library only.
 """
@@ -22,6 +22,8 @@ MAX_STACKS_CHARS: Final = 48 * 1024  # a reply travels as an event too, and an e
 MAX_RANK: Final = 10**7
 MAX_DEPTH: Final = 32  # lists and objects within each other in one document
 
+_CONTROL_CHARACTER: Final = re.compile("[\x00-\x1f\x7f]")
+HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")  # half of a surrogate pair, as JSON escapes it
 _ID: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}\Z")
 
 
@@ -39,6 +41,7 @@ class MailboxError(ValueError):
 
 
 def is_id(value: str) -> bool:
+    """Whether `check_id` accepts it."""
     return _ID.match(value) is not None
 
 
@@ -94,10 +97,6 @@ class Place:
     @property
     def uri(self) -> str:
         return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}".rstrip("/")
-
-
-_CONTROL_CHARACTER: Final = re.compile("[\x00-\x1f\x7f]")
-HALF_CHARACTER: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def is_text(value: str) -> bool:

@@ -10,17 +10,13 @@ shell does that, on another node.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-
-from rekindle.sbatch.wrappers import without_wrappers
 
 LATER: Final = "\ue000"  # stands for a `$` that this shell does not expand (single quotes, backslash)
 MAX_DEPTH: Final = 8  # of substitutions within substitutions, and of variables within variables
 MAX_EXPANDED: Final = 32_000  # characters of one expanded command
-MAX_WORD: Final = 4096  # an option of a longer one is not looked at; PATH_MAX of Linux
-MAX_NAME: Final = 64
 _PLAIN: Final = re.compile(r"[^\s'\"\\$`;&|<>()#]+")
 _ASSIGNED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\+?=(?P<value>.*)", re.DOTALL)
 _VARIABLE: Final = re.compile(
@@ -34,6 +30,16 @@ _CLOSES: Final = {"{": "}", "if": "fi", "case": "esac"} | dict.fromkeys(("for", 
 _MAX_GROUPS: Final = 32  # within each other
 _GOES_ON: Final = ("&&", "||", "|")
 _SETTING: Final = frozenset(("export", "declare", "typeset", "local", "readonly"))
+# Words that start the command behind them, and what of theirs stands between.
+_WRAPPERS: Final = frozenset(
+    ("command", "builtin", "nohup", "time", "timeout", "env", "nice", "stdbuf", "sudo", "numactl", "xargs", "parallel")
+)
+# Those whose second word is `run`, and their options that take a word of their own.
+_RUNNERS: Final = frozenset(("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "pixi"))
+_WITH_A_WORD: Final = frozenset(
+    ("-n", "--name", "-p", "--prefix", "--cwd", "-e", "--environment", "--with", "--python")
+)
+_OF_A_WRAPPER: Final = re.compile(r"-.*|\d+(?:\.\d+)?[smhd]?|[A-Za-z_]\w*=.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,14 +386,13 @@ def _store(shell: Shell, words: list[str], line: int, end: str, *, is_inner: boo
         shell.commands.append(Command(line, tuple(rest), end, is_inner))
 
 
-def flags(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Options among words, with their value: `--name=value`, `--name value`, `name=value`; names are a_b."""
-    every = [word for word in words if len(word) <= MAX_WORD]
-    for index, word in enumerate(every):
-        name, equals, value = word.partition("=")
-        if word.startswith("-"):
-            following = every[index + 1] if index + 1 < len(every) and not every[index + 1].startswith("-") else None
-            if len(name) <= MAX_NAME:
-                yield name.lstrip("-").replace("-", "_").lower(), value if equals else following
-        elif equals and len(name) <= MAX_NAME and re.fullmatch(r"[A-Za-z_][\w.]*", name):
-            yield name.lower(), value
+def without_wrappers(words: Sequence[str]) -> Sequence[str]:
+    """`timeout 1h srun …` starts srun."""
+    while len(words) > 1 and words[1] not in ("-v", "-V"):  # `command -v` asks
+        is_runner = len(words) > 2 and words[0] in _RUNNERS and words[1] == "run"
+        if not is_runner and words[0] not in _WRAPPERS:
+            break
+        words = words[2:] if is_runner else words[1:]
+        while len(words) > 1 and _OF_A_WRAPPER.fullmatch(words[0]):
+            words = words[2:] if is_runner and len(words) > 2 and words[0] in _WITH_A_WORD else words[1:]
+    return words

@@ -92,27 +92,21 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
             echoes=(),
             text="Nothing wrong was reported.",
         )
-    ranked = [
-        finding
-        for _, finding in sorted(enumerate(bad), key=lambda item: (item[1].verdict.order, _time(item[1]), item[0]))
-    ]
+    ranked = sorted(bad, key=_rank)
     dependents = [finding for finding in bad if finding.verdict.order in _DEPENDENT]
     first = next((finding for finding in ranked if _explains(finding, dependents, is_one_log)), ranked[0])
     verdict = first.verdict
-    same = [
-        finding for finding in bad if finding.verdict.label is verdict.label and finding.verdict.order is verdict.order
-    ]
-    others = [
-        finding
-        for finding in bad
-        if finding.verdict.label is not verdict.label or finding.verdict.order is not verdict.order
-    ]
-    suspects = tuple(dict.fromkeys(finding.node for finding in same if finding.node))
+    same: list[Finding] = []
     followers: list[Finding] = []
     strangers: list[Finding] = []
-    for finding in others:
-        is_stranger = finding.verdict.order < verdict.order or _is_long_before(finding, first, is_one_log)
-        (strangers if is_stranger else followers).append(finding)
+    for finding in bad:
+        if (finding.verdict.label, finding.verdict.order) == (verdict.label, verdict.order):
+            same.append(finding)
+        elif finding.verdict.order < verdict.order or _is_long_before(finding, first, is_one_log):
+            strangers.append(finding)
+        else:
+            followers.append(finding)
+    suspects = tuple(dict.fromkeys(finding.node for finding in same if finding.node))
     echoes, unexplained = _echoes(followers), _echoes(strangers)
     return Cause(
         label=verdict.label,
@@ -126,30 +120,29 @@ def root_cause(findings: Iterable[Finding], *, is_one_log: bool = False) -> Caus
     )
 
 
-def _explains(one: Finding, dependents: list[Finding], is_one_log: bool) -> bool:
-    """Whether at most as many of the consequences were logged long before this finding as were logged after it."""
-    if one.verdict.order in _DEPENDENT or one.verdict.order is CausalClass.NEWS:
+def _explains(cause: Finding, dependents: list[Finding], is_one_log: bool) -> bool:
+    """Whether at most half of the consequences were logged long before this finding."""
+    if cause.verdict.order in _DEPENDENT or cause.verdict.order is CausalClass.NEWS:
         return True
-    early = sum(other.count for other in dependents if _is_long_before(other, one, is_one_log))
+    early = sum(other.count for other in dependents if _is_long_before(other, cause, is_one_log))
     return 2 * early <= sum(other.count for other in dependents)
 
 
-def _is_long_before(one: Finding, other: Finding, is_one_log: bool) -> bool:
-    """Whether one was certainly logged before the other and cannot be its consequence."""
-    if one.at is None or other.at is None or not (is_one_log or (one.node and one.node == other.node)):
+def _is_long_before(earlier: Finding, later: Finding, is_one_log: bool) -> bool:
+    """Whether `earlier` was certainly logged before `later` and cannot be its consequence."""
+    if earlier.at is None or later.at is None or not (is_one_log or (earlier.node and earlier.node == later.node)):
         return False
-    return one.at < other.at - (LINES_APART if is_one_log else SECONDS_APART)
+    return earlier.at < later.at - (LINES_APART if is_one_log else SECONDS_APART)
 
 
-def _time(finding: Finding) -> float:
-    return float("inf") if finding.at is None else finding.at
+def _rank(finding: Finding) -> tuple[CausalClass, float]:
+    """Sorts by causal class, then by time; what has no time comes last."""
+    return finding.verdict.order, float("inf") if finding.at is None else finding.at
 
 
 def _echoes(others: list[Finding]) -> tuple[Echo, ...]:
     """The other labels, the likeliest to matter first."""
-    labels = dict.fromkeys(
-        finding.verdict.label for finding in sorted(others, key=lambda finding: (finding.verdict.order, _time(finding)))
-    )
+    labels = dict.fromkeys(finding.verdict.label for finding in sorted(others, key=_rank))
     found = []
     for label in labels:
         own = [finding for finding in others if finding.verdict.label is label]

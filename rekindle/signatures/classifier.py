@@ -82,26 +82,9 @@ class Classifier:
         self._harmless = Prefilter(HARMLESS)
         self._verdicts = tuple(verdict_of(rule) for rule in RULES)
 
-    def classify(self, excerpt: str | bytes, *, recommended: FirstResponse | None = None) -> Verdict:
-        """The verdict on one excerpt, of one line or many.
-
-        `recommended` is what AWS's health agent asked for, if anything: it wins over every table.
-        """
+    def classify(self, excerpt: str | bytes) -> Verdict:
+        """The verdict on one excerpt, of one line or many."""
         raw = excerpt if isinstance(excerpt, bytes) else excerpt.encode("utf-8", "replace")
-        found = self._line(raw)
-        if recommended is None or recommended is FirstResponse.UNKNOWN or found.label is Label.BENIGN:
-            return found
-        fault = FaultClass.NODE_HARDWARE if recommended.needs_node_action else found.fault
-        return Verdict(
-            label=found.label,
-            fault=fault,
-            first_response=recommended,
-            rule=f"agent.{found.rule}",
-            order=found.order,
-            xid=found.xid,
-        )
-
-    def _line(self, raw: bytes) -> Verdict:
         if len(raw) > HEAD_BYTES + TAIL_BYTES:
             raw = _window(raw)
         candidates = self._prefilter.candidates(skeleton(raw))
@@ -201,9 +184,9 @@ def _shared() -> Classifier:
     return Classifier()
 
 
-def classify(excerpt: str | bytes, *, recommended: FirstResponse | None = None) -> Verdict:
+def classify(excerpt: str | bytes) -> Verdict:
     """The verdict on one excerpt of a log, of one line or many. Total: any text or bytes have one."""
-    return _shared().classify(excerpt, recommended=recommended)
+    return _shared().classify(excerpt)
 
 
 __all__ = ["BENIGN", "HARDWARE", "OTHERS", "Classifier", "Verdict", "classify", "verdict_of"]

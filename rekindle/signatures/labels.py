@@ -75,22 +75,16 @@ class CausalClass(IntEnum):
     NEWS = 9  # a record that asks for nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LabelRow:
     """One label: the fault it stands for, what it asks for at first sight, and its place among causes and echoes."""
 
     label: Label
-    meaning: str
     fault: FaultClass | None
     response: FirstResponse
     order: CausalClass
+    meaning: str
     source: str
-
-
-def _row(
-    label: Label, fault: FaultClass, response: FirstResponse, order: CausalClass, meaning: str, source: str
-) -> LabelRow:
-    return LabelRow(label=label, meaning=meaning, fault=fault, response=response, order=order, source=source)
 
 
 _F, _R, _C = FaultClass, FirstResponse, CausalClass
@@ -99,14 +93,14 @@ LABELS: dict[Label, LabelRow] = {
     row.label: row
     for row in (
         LabelRow(
-            label=Label.BENIGN,
-            meaning="nothing is wrong, or nothing that a rule knows",
-            fault=None,
-            response=_R.LEAVE_ALONE,
-            order=_C.NEWS,
-            source="a line that no rule knows asks for nothing: a wrong action costs more than a missed one",
+            Label.BENIGN,
+            None,
+            _R.LEAVE_ALONE,
+            _C.NEWS,
+            "nothing is wrong, or nothing that a rule knows",
+            "a line that no rule knows asks for nothing: a wrong action costs more than a missed one",
         ),
-        _row(
+        LabelRow(
             Label.XID_79_FALLEN_OFF_BUS,
             _F.NODE_HARDWARE,
             _R.REBOOT,
@@ -114,7 +108,7 @@ LABELS: dict[Label, LabelRow] = {
             "the GPU no longer answers on PCIe",
             "NVIDIA Xid catalogue, 79: RESTART_BM; the authorities differ on reboot or replace (xids.py)",
         ),
-        _row(
+        LabelRow(
             Label.ECC_UNCORRECTABLE,
             _F.NODE_HARDWARE,
             _R.RESET_GPU,
@@ -122,7 +116,7 @@ LABELS: dict[Label, LabelRow] = {
             "GPU (or host) memory returned data that ECC could not correct",
             "NVIDIA Xid catalogue, 48, 95, 140: RESET_GPU; CUDA cudaErrorECCUncorrectable",
         ),
-        _row(
+        LabelRow(
             Label.XID_119_GSP_TIMEOUT,
             _F.NODE_HARDWARE,
             _R.RESET_GPU,
@@ -130,7 +124,7 @@ LABELS: dict[Label, LabelRow] = {
             "the GPU's system processor does not answer the driver",
             "NVIDIA Xid catalogue, 119 and 120: RESET_GPU",
         ),
-        _row(
+        LabelRow(
             Label.XID_63_64_ROW_REMAP,
             _F.NODE_HARDWARE,
             _R.REPLACE,
@@ -138,7 +132,7 @@ LABELS: dict[Label, LabelRow] = {
             "a memory row was remapped (63: recorded, monitor) or could not be (64: replace)",
             "NVIDIA GPU memory error management guide: a remapping failure is an RMA criterion",
         ),
-        _row(
+        LabelRow(
             Label.XID_GPU_FAULT,
             _F.NODE_HARDWARE,
             _R.RESET_GPU,
@@ -146,7 +140,7 @@ LABELS: dict[Label, LabelRow] = {
             "another Xid that takes a reset of the GPU, a reboot or a replacement; the code's own row says which",
             "NVIDIA Xid catalogue, the codes with a recovery of the device (xids.py)",
         ),
-        _row(
+        LabelRow(
             Label.GPU_FAULT,
             _F.NODE_HARDWARE,
             _R.RESET_GPU,
@@ -154,7 +148,7 @@ LABELS: dict[Label, LabelRow] = {
             "the driver reset an AMD GPU that hung, or found its memory in error",
             "Linux drivers/gpu/drm/amd/amdgpu; ROCm ROCR-Runtime",
         ),
-        _row(
+        LabelRow(
             Label.NEURON_DEVICE_ERROR,
             _F.NODE_HARDWARE,
             _R.REPLACE,
@@ -162,7 +156,7 @@ LABELS: dict[Label, LabelRow] = {
             "a Trainium or Inferentia device failed; the kernel's own line names the remedy",
             "AWS Neuron documentation, neuron-runtime/nrt-troubleshoot, hardware errors",
         ),
-        _row(
+        LabelRow(
             Label.NVLINK_ERROR,
             _F.NODE_HARDWARE,
             _R.REBOOT,
@@ -170,7 +164,7 @@ LABELS: dict[Label, LabelRow] = {
             "an NVLink or NVSwitch error; the node that logs it may be the victim of a dead peer",
             "NVIDIA Xid catalogue, 74 and 144-150; Fabric Manager guide, SXid",
         ),
-        _row(
+        LabelRow(
             Label.SLURM_NODE_FAIL,
             _F.NODE_LOST,
             _R.REPLACE,
@@ -178,7 +172,7 @@ LABELS: dict[Label, LabelRow] = {
             "the scheduler lost the node",
             "Slurm sbatch manual, job state NODE_FAIL",
         ),
-        _row(
+        LabelRow(
             Label.KERNEL_PANIC,
             _F.NODE_LOST,
             _R.REBOOT,
@@ -186,7 +180,7 @@ LABELS: dict[Label, LabelRow] = {
             "the host's kernel has stopped",
             "Linux kernel/panic.c: without panic_timeout the machine stays as it is until it is rebooted",
         ),
-        _row(
+        LabelRow(
             Label.CPU_LOCKUP,
             _F.NODE_HARDWARE,
             _R.REBOOT,
@@ -194,7 +188,7 @@ LABELS: dict[Label, LabelRow] = {
             "a CPU no longer takes interrupts (hard), or no longer lets others run (soft: monitor)",
             "Linux Documentation/admin-guide/lockup-watchdogs.rst",
         ),
-        _row(
+        LabelRow(
             Label.CAPACITY,
             _F.PLATFORM_ERROR,
             _R.WAIT,
@@ -202,7 +196,7 @@ LABELS: dict[Label, LabelRow] = {
             "the platform has no instances of this kind at the moment",
             "sagemaker-python-sdk exceptions.CapacityError; EC2 InsufficientInstanceCapacity",
         ),
-        _row(
+        LabelRow(
             Label.PLATFORM_FAILURE,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -210,7 +204,7 @@ LABELS: dict[Label, LabelRow] = {
             "the platform itself failed, and says so",
             "CreateTrainingJob RetryStrategy; SageMaker developer guide, cluster repair",
         ),
-        _row(
+        LabelRow(
             Label.LAUNCH_FAILED,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -218,7 +212,7 @@ LABELS: dict[Label, LabelRow] = {
             "the scheduler could not start the processes",
             "Slurm slurm_errno.c and slurmstepd messages",
         ),
-        _row(
+        LabelRow(
             Label.BAD_REQUEST,
             _F.SOFTWARE_CRASH,
             _R.ASK_OWNER,
@@ -226,7 +220,7 @@ LABELS: dict[Label, LabelRow] = {
             "the platform refused the input or the configuration: the same request fails the same way",
             "SageMaker FailureReason, prefix ClientError",
         ),
-        _row(
+        LabelRow(
             Label.HOST_OOM_KILLED,
             _F.OUT_OF_MEMORY,
             _R.RESTART_APP,
@@ -234,7 +228,7 @@ LABELS: dict[Label, LabelRow] = {
             "the host ran out of memory and a process was killed or refused memory",
             "one resubmission, then the owner; Linux oom_kill.c; Slurm cgroup OOM",
         ),
-        _row(
+        LabelRow(
             Label.CUDA_OOM,
             _F.OUT_OF_MEMORY,
             _R.RESTART_APP,
@@ -242,7 +236,7 @@ LABELS: dict[Label, LabelRow] = {
             "GPU memory is used up",
             "one resubmission, then the owner; PyTorch CUDACachingAllocator",
         ),
-        _row(
+        LabelRow(
             Label.DISK_FULL,
             _F.SOFTWARE_CRASH,
             _R.ASK_OWNER,
@@ -250,7 +244,7 @@ LABELS: dict[Label, LabelRow] = {
             "no space left on a file system",
             "Linux ENOSPC: the same job fills the same disk again",
         ),
-        _row(
+        LabelRow(
             Label.STORAGE_IO_ERROR,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -258,7 +252,7 @@ LABELS: dict[Label, LabelRow] = {
             "a file system or object store failed a read or a write",
             "Linux EIO, ESTALE, EREMOTEIO; Lustre and NFS client messages; S3 error codes",
         ),
-        _row(
+        LabelRow(
             Label.CHECKPOINT_CORRUPT,
             _F.BAD_CHECKPOINT,
             _R.OLDER_CHECKPOINT,
@@ -266,7 +260,7 @@ LABELS: dict[Label, LabelRow] = {
             "a checkpoint cannot be read",
             "quarantine, then the next older verified one: docs/playbooks.md",
         ),
-        _row(
+        LabelRow(
             Label.NAN_LOSS,
             _F.NON_FINITE,
             _R.ROLL_BACK,
@@ -274,7 +268,7 @@ LABELS: dict[Label, LabelRow] = {
             "a loss or gradient is not a number",
             "stop, resume before it; Megatron's rerun state machine",
         ),
-        _row(
+        LabelRow(
             Label.LOSS_SCALE_COLLAPSE,
             _F.NON_FINITE,
             _R.ROLL_BACK,
@@ -282,7 +276,7 @@ LABELS: dict[Label, LabelRow] = {
             "mixed precision's loss scale has fallen to its floor: every step overflows",
             "DeepSpeed and fairseq loss scalers raise at their minimum",
         ),
-        _row(
+        LabelRow(
             Label.XID_31_MMU_FAULT,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -290,7 +284,7 @@ LABELS: dict[Label, LabelRow] = {
             "the GPU's memory unit refused an address; mostly the application",
             "NVIDIA Xid catalogue, 31: RESTART_APP",
         ),
-        _row(
+        LabelRow(
             Label.XID_13_SM_EXCEPTION,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -298,7 +292,7 @@ LABELS: dict[Label, LabelRow] = {
             "a GPU engine refused an instruction; mostly the application",
             "NVIDIA Xid catalogue, 13: RESTART_APP",
         ),
-        _row(
+        LabelRow(
             Label.XID_APPLICATION_FAULT,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -306,7 +300,7 @@ LABELS: dict[Label, LabelRow] = {
             "another Xid that the application is restarted for",
             "NVIDIA Xid catalogue, the codes in the bucket RESTART_APP (xids.py)",
         ),
-        _row(
+        LabelRow(
             Label.CUDA_DEVICE_ASSERT,
             _F.SOFTWARE_CRASH,
             _R.ASK_OWNER,
@@ -314,7 +308,7 @@ LABELS: dict[Label, LabelRow] = {
             "a kernel's own assertion failed: an index or label out of range",
             "CUDA cudaErrorAssert; the same data fail the same way",
         ),
-        _row(
+        LabelRow(
             Label.CUDA_ILLEGAL_MEMORY,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -322,7 +316,7 @@ LABELS: dict[Label, LabelRow] = {
             "a kernel touched memory that is not its own",
             "CUDA cudaErrorIllegalAddress",
         ),
-        _row(
+        LabelRow(
             Label.CUDA_CONTEXT_TIMEOUT,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -330,7 +324,7 @@ LABELS: dict[Label, LabelRow] = {
             "a kernel or a context switch took longer than the driver allows (Xid 109 asks for a reset)",
             "CUDA cudaErrorLaunchTimeout; NVIDIA Xid catalogue, 109",
         ),
-        _row(
+        LabelRow(
             Label.CUDA_UNKNOWN_ERROR,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -338,7 +332,7 @@ LABELS: dict[Label, LabelRow] = {
             "CUDA failed and did not say of what; twice on one node: suspect the node",
             "CUDA cudaErrorUnknown, cudaErrorLaunchFailure",
         ),
-        _row(
+        LabelRow(
             Label.SEGFAULT,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -346,7 +340,7 @@ LABELS: dict[Label, LabelRow] = {
             "native code crashed",
             "POSIX SIGSEGV, SIGBUS, SIGABRT of the allocator",
         ),
-        _row(
+        LabelRow(
             Label.DATALOADER_CRASH,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -354,7 +348,7 @@ LABELS: dict[Label, LabelRow] = {
             "a data loading worker died",
             "PyTorch torch/utils/data/dataloader.py and _utils/signal_handling.py",
         ),
-        _row(
+        LabelRow(
             Label.PYTHON_EXCEPTION_USER_CODE,
             _F.SOFTWARE_CRASH,
             _R.RESTART_APP,
@@ -362,7 +356,7 @@ LABELS: dict[Label, LabelRow] = {
             "the training script raised; the same signature at the same step twice goes to the owner",
             "Python's traceback format",
         ),
-        _row(
+        LabelRow(
             Label.PREEMPTION,
             _F.PLANNED_END,
             _R.SAVE_AND_RESUBMIT,
@@ -370,7 +364,7 @@ LABELS: dict[Label, LabelRow] = {
             "the platform takes the machine back, or ends the job with SIGTERM",
             "Slurm preemption; EC2 Spot interruption notice",
         ),
-        _row(
+        LabelRow(
             Label.USER_CANCELLED,
             _F.OPERATOR_ORDER,
             _R.LEAVE_ALONE,
@@ -378,7 +372,7 @@ LABELS: dict[Label, LabelRow] = {
             "a person ended the run: nothing is to be brought back",
             "POSIX SIGINT; Slurm scancel",
         ),
-        _row(
+        LabelRow(
             Label.IB_NETWORK_ERROR,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -386,7 +380,7 @@ LABELS: dict[Label, LabelRow] = {
             "InfiniBand or RoCE failed a transfer",
             "NCCL transport/net_ib; libibverbs ibv_wc_status",
         ),
-        _row(
+        LabelRow(
             Label.EFA_FAILURE,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -394,7 +388,7 @@ LABELS: dict[Label, LabelRow] = {
             "the EFA device or its plugin could not be set up",
             "aws-ofi-nccl set-up messages; libfabric EFA provider; EFA driver",
         ),
-        _row(
+        LabelRow(
             Label.OFI_NETWORK_ERROR,
             _F.PLATFORM_ERROR,
             _R.RESTART_APP,
@@ -402,7 +396,7 @@ LABELS: dict[Label, LabelRow] = {
             "a transfer over libfabric failed under way",
             "aws-ofi-nccl completion errors (process_err_completion)",
         ),
-        _row(
+        LabelRow(
             Label.NCCL_REMOTE_ERROR,
             _F.PLATFORM_ERROR,
             _R.FIND_CAUSE,
@@ -410,7 +404,7 @@ LABELS: dict[Label, LabelRow] = {
             "a peer went away in mid-collective",
             "NCCL ncclRemoteError, ncclSystemError; gloo pair.cc",
         ),
-        _row(
+        LabelRow(
             Label.RENDEZVOUS_STORE_FAILURE,
             _F.PLATFORM_ERROR,
             _R.FIND_CAUSE,
@@ -418,7 +412,7 @@ LABELS: dict[Label, LabelRow] = {
             "the key-value store or the rendezvous cannot be reached: its host is gone or never came",
             "PyTorch TCPStore, torch.distributed.elastic.rendezvous",
         ),
-        _row(
+        LabelRow(
             Label.HUNG_TASK,
             _F.HANG,
             _R.FIND_CAUSE,
@@ -426,7 +420,7 @@ LABELS: dict[Label, LabelRow] = {
             "a task of the host has waited for minutes, mostly for storage",
             "Linux kernel/hung_task.c",
         ),
-        _row(
+        LabelRow(
             Label.NCCL_TIMEOUT,
             _F.HANG,
             _R.FIND_CAUSE,

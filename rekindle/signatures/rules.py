@@ -17,9 +17,8 @@ from rekindle.signatures.rules_host import MEMORY, STORAGE
 from rekindle.signatures.rules_kernel import PORTS, STALLS
 from rekindle.signatures.rules_network import ECHOES, NETWORK
 from rekindle.signatures.rules_neuron import NEURON
-from rekindle.signatures.rules_numbers import NUMBERS
 from rekindle.signatures.rules_platform import PLATFORM
-from rekindle.signatures.rules_run import ENDS, PYTHON
+from rekindle.signatures.rules_run import ENDS, NUMBERS, PYTHON
 
 __all__ = ["HARDWARE", "HARMLESS", "OTHERS", "RULES", "Harmless", "Rule"]
 

@@ -29,7 +29,6 @@ ACTIONS: Final[Mapping[str, str]] = {
     "AdoptAttempt": "take over the platform's own new start",
     "CordonNode": "give the node no more jobs",
     "ExcludeNodes": "keep bad nodes out of the next start",
-    "CaptureStacks": "have all ranks write their stacks",
     "ResizeJob": "change how many nodes the run takes",
     "ReportNode": "hand the node to its own Incident",
     "QuarantineCheckpoint": "mark a checkpoint as not to be used",

@@ -16,6 +16,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--lock-wait", type=float, default=LOCK_WAIT_S, metavar="SECONDS", help=argparse.SUPPRESS)
     made.add_argument("--dry-run", action="store_true", help="with --give-back: say what would be done, and do nothing")
     made.add_argument("--within", type=float, metavar="SECONDS", help=argparse.SUPPRESS)
-    made.add_argument("--verbose", action="store_true", help="log more")
     made.add_argument("--version", action="version", version=f"rekindle {metadata.version('rekindle')}")
     mode = made.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true", help="say what is found and what is missing, then end")
@@ -63,9 +63,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    if find_spec("boto3") is None:  # not imported here: root's process becomes two first
+        print("rekindle-agent: boto3 is not installed: pip install 'rekindle[monitor]'", file=sys.stderr)
+        return BAD_SETTINGS  # as `rekindle` ends where an extra is missing
     options = parser().parse_args(arguments)
     logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
+        level=logging.INFO,
         stream=sys.stderr,
         format="%(levelname)s %(threadName)s %(message)s",  # journald adds the time
     )

@@ -7,7 +7,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -15,7 +14,7 @@ from rekindle.compat import UTC
 from rekindle.protocol.cluster.names import cluster_prefix, queue_name
 from rekindle.slurm_agent.base.aws import AwsError, Clients, is_no_queue, text_of
 from rekindle.slurm_agent.base.clock import AwsClock
-from rekindle.slurm_agent.base.ports import Memory, OwnActions, SlurmError
+from rekindle.slurm_agent.base.ports import Advice, Memory, OwnActions, SlurmError
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.leases.store import read_lease, standing_by
@@ -31,15 +30,6 @@ COMMANDS: Final = ("squeue", "scontrol", "sinfo", "sbatch", "scancel")
 # Where HyperPod and ParallelCluster have Slurm's commands, besides PATH.
 FOLDERS: Final = "/opt/slurm/bin"
 MANY_A_MINUTE: Final = 20  # commands; at the default rhythm it is three a look, and six looks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """`is_ok` None: worth knowing, and no reason to fail."""
-
-    what: str
-    is_ok: bool | None
-    text: str
 
 
 class _NoMemory(Memory):
@@ -64,8 +54,8 @@ def check(
     return all(finding.is_ok is not False for finding in found)
 
 
-def _machine(settings: Settings, channels: Channels | None) -> Iterator[Finding]:
-    yield Finding(what="cluster", is_ok=True, text=f"{settings.cluster} (from {settings.cluster_from})")
+def _machine(settings: Settings, channels: Channels | None) -> Iterator[Advice]:
+    yield Advice(what="cluster", is_ok=True, text=f"{settings.cluster} (from {settings.cluster_from})")
     directory = settings.state_dir
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,66 +63,58 @@ def _machine(settings: Settings, channels: Channels | None) -> Iterator[Finding]
             file.write(b"x" * 4096)
             file.flush()
             os.fsync(file.fileno())
-        yield Finding(what="state", is_ok=True, text=f"{directory} can be written to")
+        yield Advice(what="state", is_ok=True, text=f"{directory} can be written to")
     except OSError as err:
-        yield Finding(what="state", is_ok=False, text=f"{directory}: {err}")
+        yield Advice(what="state", is_ok=False, text=f"{directory}: {err}")
     if channels is not None:
-        yield Finding(what="user", is_ok=True, text=f"{USER}; root's rights are in a process of their own")
+        yield Advice(what="user", is_ok=True, text=f"{USER}; root's rights are in a process of their own")
     elif os.geteuid() == 0:
         text = f"root in one process, which reads what users and AWS send: there is no user {USER} on this machine"
-        yield Finding(what="user", is_ok=None, text=text)
+        yield Advice(what="user", is_ok=None, text=text)
     else:
         text = "not root: only this user's jobs can be stopped and submitted, unless Slurm makes it an operator"
-        yield Finding(what="user", is_ok=None, text=text)
+        yield Advice(what="user", is_ok=None, text=text)
 
 
-def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channels | None) -> Iterator[Finding]:
+def _slurm(settings: Settings, clients: Clients, build: Build, channels: Channels | None) -> Iterator[Advice]:
     path = f"{settings.environ.get('PATH', os.defpath)}:{FOLDERS}"
     missing = [name for name in COMMANDS if shutil.which(name, path=path) is None]
     if missing:
-        yield Finding(what="commands", is_ok=False, text=f"not found: {', '.join(missing)}")
+        yield Advice(what="commands", is_ok=False, text=f"not found: {', '.join(missing)}")
         return
-    yield Finding(what="commands", is_ok=True, text=", ".join(COMMANDS))
+    yield Advice(what="commands", is_ok=True, text=", ".join(COMMANDS))
     kept = settings.state_dir / DATABASE
     parts = build(
         AgentContext(
-            cluster=settings.cluster,
-            bucket=settings.bucket,
+            settings=settings,
             s3=clients.s3,
             memory=Outbox(Store(kept, clock=AwsClock())) if kept.exists() else _NoMemory(),
             own_actions=OwnActions(),
-            resource_config=settings.resource_config,
-            state_dir=settings.state_dir,
             keeps=False,
             channels=channels,
-            allow_file=settings.allow_file,
-            environ=settings.environ,
-            partitions=settings.partitions,
-            accounts=settings.accounts,
         )
     )
     try:
         reading = parts.watcher.read(datetime.now(UTC))
     except SlurmError as err:
-        yield Finding(what="slurmctld", is_ok=False, text=str(err))
+        yield Advice(what="slurmctld", is_ok=False, text=str(err))
         return
     jobs = sum("/attempts/" in key for key in reading.documents)
     version, arn = parts.watcher.slurm_version, parts.watcher.cluster_arn
-    yield Finding(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
+    yield Advice(what="slurmctld", is_ok=True, text=f"Slurm {version or 'of unknown version'}, {jobs} jobs of ours")
     for line in parts.slurm.barred_here():
-        yield Finding(what="allowed", is_ok=None, text=line)
-    yield Finding(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
+        yield Advice(what="allowed", is_ok=None, text=line)
+    yield Advice(what="HyperPod", is_ok=None, text=arn or "no: node repair goes through Slurm only")
     try:
-        for advice in parts.watcher.advice(datetime.now(UTC)):
-            yield Finding(what=advice.what, is_ok=advice.is_ok, text=advice.text)
+        yield from parts.watcher.advice(datetime.now(UTC))
         yield _cost(settings, parts.watcher)
     except SlurmError as err:
-        yield Finding(what="slurmctld", is_ok=False, text=str(err))
+        yield Advice(what="slurmctld", is_ok=False, text=str(err))
     for line in reading.problems:
-        yield Finding(what="reading", is_ok=None, text=line)
+        yield Advice(what="reading", is_ok=None, text=line)
 
 
-def _cost(settings: Settings, watcher: Watch) -> Finding:
+def _cost(settings: Settings, watcher: Watch) -> Advice:
     """By a second look: the first one asks about every protected job. Raises: SlurmError."""
     before = watcher.commands
     watcher.read(datetime.now(UTC))
@@ -142,38 +124,38 @@ def _cost(settings: Settings, watcher: Watch) -> Finding:
     is_many = a_minute > MANY_A_MINUTE
     if is_many:
         text += f": more than {MANY_A_MINUTE}; REKINDLE_POLL_S, now {settings.poll_s:g}, can be longer"
-    return Finding(what="commands of Slurm's", is_ok=None if is_many else True, text=text)
+    return Advice(what="commands of Slurm's", is_ok=None if is_many else True, text=text)
 
 
-def _lease(settings: Settings, clients: Clients) -> Iterator[Finding]:
+def _lease(settings: Settings, clients: Clients) -> Iterator[Advice]:
     """Who acts, and who would take over."""
     try:
         found = read_lease(clients.lease, settings.bucket, settings.cluster)
         marks = [name for _, name in standing_by(clients.lease, settings.bucket, settings.cluster)]
     except AwsError as err:
-        yield Finding(what="lease", is_ok=False, text=text_of("lease.json", err))
+        yield Advice(what="lease", is_ok=False, text=text_of("lease.json", err))
         return
     if found is None:
-        yield Finding(what="lease", is_ok=None, text="none yet: the first agent that starts takes it")
+        yield Advice(what="lease", is_ok=None, text="none yet: the first agent that starts takes it")
         return
     doc, age = found.doc, f"{max(0.0, found.age_s):.0f} s ago"
     if doc is None:
-        yield Finding(what="lease", is_ok=None, text=f"lease.json is no lease ({found.why}): an agent replaces it")
+        yield Advice(what="lease", is_ok=None, text=f"lease.json is no lease ({found.why}): an agent replaces it")
     elif doc.stopped_on:
-        yield Finding(what="lease", is_ok=None, text=f"all agents were stopped by an operator on {doc.stopped_on}")
+        yield Advice(what="lease", is_ok=None, text=f"all agents were stopped by an operator on {doc.stopped_on}")
     elif doc.term_s == 0:
-        yield Finding(what="lease", is_ok=None, text=f"given back by {doc.holder} on {doc.host}, {age}")
+        yield Advice(what="lease", is_ok=None, text=f"given back by {doc.holder} on {doc.host}, {age}")
     elif found.age_s > doc.term_s:
         text = f"over: {doc.holder} on {doc.host} renewed it {age}, and no agent has taken over"
-        yield Finding(what="lease", is_ok=None, text=text)
+        yield Advice(what="lease", is_ok=None, text=text)
     else:
         text = f"held by {doc.holder} on {doc.host}, epoch {doc.epoch}, renewed {age}"
-        yield Finding(what="lease", is_ok=True, text=text)
+        yield Advice(what="lease", is_ok=True, text=text)
         marks = [name for name in marks if name != doc.holder]
-    yield Finding(what="standby", is_ok=None, text=", ".join(marks) or "no other agent")
+    yield Advice(what="standby", is_ok=None, text=", ".join(marks) or "no other agent")
 
 
-def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
+def _aws(settings: Settings, clients: Clients) -> Iterator[Advice]:
     clock = AwsClock()
     for client in (clients.s3, clients.sqs, clients.events):
         clock.follow(client)
@@ -183,11 +165,11 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
         key = f"{cluster_prefix(settings.cluster)}check.json"
         clients.s3.put_object(Bucket=settings.bucket, Key=key, Body=json.dumps({"v": 1, "at": now}).encode())
         clients.s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read()
-        yield Finding(
+        yield Advice(
             what="cluster state", is_ok=True, text=f"s3://{settings.bucket}/{cluster_prefix(settings.cluster)}"
         )
     except AwsError as err:
-        yield Finding(what="cluster state", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
+        yield Advice(what="cluster state", is_ok=False, text=text_of(f"s3://{settings.bucket}", err))
     try:
         detail = {"v": 1, "cluster": settings.cluster, "agent_id": "check", "at": now, "started_at": now}
         entry = {
@@ -201,20 +183,20 @@ def _aws(settings: Settings, clients: Clients) -> Iterator[Finding]:
             for answer in clients.events.put_events(Entries=[entry])["Entries"]
             if "ErrorCode" in answer
         ]
-        yield Finding(what="bus", is_ok=not refused, text=", ".join(refused) or f"{settings.bus} takes events")
+        yield Advice(what="bus", is_ok=not refused, text=", ".join(refused) or f"{settings.bus} takes events")
     except AwsError as err:
-        yield Finding(what="bus", is_ok=False, text=text_of("PutEvents", err))
+        yield Advice(what="bus", is_ok=False, text=text_of("PutEvents", err))
     try:
         url = clients.sqs.get_queue_url(QueueName=name)["QueueUrl"]
         # Hidden for no time: an agent that runs gets the message all the same.
         clients.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=1, VisibilityTimeout=0, WaitTimeSeconds=0)
-        yield Finding(what="queue", is_ok=True, text=name)
+        yield Advice(what="queue", is_ok=True, text=name)
     except AwsError as err:
         if is_no_queue(err):
             text = f"no {name} yet: the service makes it when the agent starts"
-            yield Finding(what="queue", is_ok=None, text=text)
+            yield Advice(what="queue", is_ok=None, text=text)
         else:
-            yield Finding(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
+            yield Advice(what="queue", is_ok=False, text=text_of(f"queue {name}", err))
     yield from _lease(settings, clients)
     stated = clock.problems()
-    yield Finding(what="clock", is_ok=None if stated else True, text=stated[0] if stated else "as AWS's")
+    yield Advice(what="clock", is_ok=None if stated else True, text=stated[0] if stated else "as AWS's")

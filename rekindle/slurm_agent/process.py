@@ -25,7 +25,7 @@ from rekindle.slurm_agent.orders.specs import StoredSpecs
 from rekindle.slurm_agent.privileged.remote import Channels
 from rekindle.slurm_agent.publishing.loops import Relaying, Watch
 from rekindle.slurm_agent.publishing.outbox import Outbox
-from rekindle.slurm_agent.publishing.publisher import Publisher, Target
+from rekindle.slurm_agent.publishing.publisher import Publisher
 from rekindle.slurm_agent.slurm.build import AgentContext, Parts
 
 log = logging.getLogger(__name__)
@@ -73,28 +73,21 @@ class Agent:
         self._id = identity(self.store)
         self.parts = build(
             AgentContext(
-                cluster=settings.cluster,
-                bucket=settings.bucket,
+                settings=settings,
                 s3=clients.s3,
                 memory=self.outbox,
                 own_actions=self.journal,
-                resource_config=settings.resource_config,
-                state_dir=settings.state_dir,
-                allow_file=settings.allow_file,
                 is_leaving=is_leaving,
                 guard_fd=guard_fd,
                 channels=channels,
                 holding=lease,
-                environ=settings.environ,
                 wall=clock.wall,
-                partitions=settings.partitions,
-                accounts=settings.accounts,
             )
         )
         self.publisher = Publisher(
             outbox=self.outbox,
             clients=clients,
-            target=Target(cluster=settings.cluster, bucket=settings.bucket, bus=settings.bus),
+            settings=settings,
             clock=clock,
             problems=self.problems,
             heartbeat=self.heartbeat,

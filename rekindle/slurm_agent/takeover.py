@@ -19,14 +19,13 @@ from rekindle.protocol.cluster.lease import MAX_TERM_S, BegunOrder
 from rekindle.protocol.cluster.names import answer_key, order_key
 from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
-from rekindle.slurm_agent.base.aws import AwsError, Clients, code_of, is_away, text_of
+from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, read_object, text_of
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.base.store import Store
 from rekindle.slurm_agent.leases.lease import Lease, LeaseState
-from rekindle.slurm_agent.leases.others import AgentIdentity
 from rekindle.slurm_agent.leases.own import boot, forget_all_else, host, identity, keep_epoch, last_epoch
-from rekindle.slurm_agent.leases.store import standing_by
+from rekindle.slurm_agent.leases.store import AgentIdentity, standing_by
 from rekindle.slurm_agent.orders.journal import Journal
 from rekindle.slurm_agent.process import DATABASE
 
@@ -174,15 +173,14 @@ def settle(journal: Journal, begun: tuple[BegunOrder, ...], s3: Any, settings: S
 
 
 def _read(s3: Any, settings: Settings, key: str, kind: type[Any]) -> Any:
-    """None: it is not there, or cannot be used."""
+    """A document of the cluster state; None where it is missing or unusable. Raises: AwsError while S3 is away."""
     try:
-        raw = s3.get_object(Bucket=settings.bucket, Key=key)["Body"].read(MAX_MESSAGE_BYTES + 1)
-        return kind.from_json(raw)
+        raw = read_object(s3, settings.bucket, key, limit=MAX_MESSAGE_BYTES)
+        return None if raw is None else kind.from_json(raw)
     except AwsError as err:
         if is_away(err):
             raise
-        if code_of(err) not in ("NoSuchKey", "404"):
-            log.warning("part=lease problem=%s", text_of(f"GetObject {key}", err))
+        log.warning("part=lease problem=%s", text_of(f"GetObject {key}", err))
     except MailboxError as err:
         log.warning("part=lease key=%s problem=%s", key, err)
     return None

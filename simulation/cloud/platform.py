@@ -147,7 +147,7 @@ class MemoryCloudWatch:
 
 
 class NoAlarms:
-    """ports.AlarmBoard of an account without alarms of ours."""
+    """ports.AlarmStore of an account without alarms of ours."""
 
     def put(self, job: object) -> tuple[str, ...]:  # noqa: ARG002  the port's own names
         return ()

@@ -1,7 +1,7 @@
-"""S3 in memory, at boto3's own level: what the service's adapters and the simulated training side read and write.
+"""S3 in memory, with boto3's own calls, for the service's adapters and the simulated training side.
 
-Objects that change with every second of a run (its heartbeat) are made when they are read. One client is one caller:
-the service's own answers errors while the story says that S3 is away for it.
+Objects that change every second (a run's heartbeat) are made when they are read. Each caller has a client of its own:
+the service's raises errors while the story says that S3 is away for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError
 
 from localcloud.aws.clock import Clock
 
-Living = Callable[[], tuple[bytes, datetime] | None]
-"""Body and time of writing of an object that is made when it is read; None while there is none."""
+Maker = Callable[[], tuple[bytes, datetime] | None]
+"""Makes an object when it is read: its body and the time of writing; None while there is none."""
 
 
 REFUSED: Final = "as the story has it"
@@ -39,18 +39,20 @@ class _Object:
 
 @dataclass(slots=True)
 class MemoryObjects:
-    """The objects of one bucket. `on_put` is called after each write with the key."""
+    """The objects of one bucket. `on_put` is called after each write with the key. `living`: objects that are made when
+    they are read, by key.
+    """
 
     clock: Clock
     bucket: str
     on_put: Callable[[str], None] = lambda key: None  # noqa: ARG005
     objects: dict[str, _Object] = field(default_factory=dict)
-    living: dict[str, Living] = field(default_factory=dict)
+    living: dict[str, Maker] = field(default_factory=dict)
     _keys: list[str] = field(default_factory=list)
     _versions: int = 0
 
     def put(self, key: str, body: bytes, *, ago: timedelta = timedelta(0)) -> str:
-        """Write; the new version's tag. `ago`: it lies there for so long already."""
+        """Write an object, dated `ago` before now. Returns the ETag of the new version."""
         self._versions += 1
         if key not in self.objects:
             insort(self._keys, key)
@@ -59,6 +61,7 @@ class MemoryObjects:
         return self.objects[key].etag
 
     def get(self, key: str) -> _Object | None:
+        """The object as it is now; None where there is none."""
         maker = self.living.get(key)
         if maker is None:
             return self.objects.get(key)
@@ -66,7 +69,7 @@ class MemoryObjects:
         return _Object(made[0], f'"{made[1].isoformat()}"', made[1]) if made is not None else None
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys below the prefix, in order; those of `living` too, some of which may not be there yet (`get`)."""
+        """Keys with the prefix, sorted; those of `living` too, for which `get` may still give None."""
         start = bisect_left(self._keys, prefix)
         end = start
         while end < len(self._keys) and self._keys[end].startswith(prefix):
@@ -119,7 +122,7 @@ class MemoryS3:
     ) -> dict[str, Any]:
         """See boto3. Raises: ClientError PreconditionFailed."""
         self._check("PutObject", Key)
-        self._known(Bucket, "PutObject")
+        self._check_bucket(Bucket, "PutObject")
         there = self._objects.objects.get(Key)
         if (IfNoneMatch == "*" and there is not None) or (
             IfMatch is not None and (there is None or there.etag != IfMatch)
@@ -138,7 +141,7 @@ class MemoryS3:
     ) -> dict[str, Any]:
         """See boto3. The token is the last key or folder of the page before."""
         self._check("ListObjectsV2", Prefix)
-        self._known(Bucket, "ListObjectsV2")
+        self._check_bucket(Bucket, "ListObjectsV2")
         contents: list[dict[str, Any]] = []
         folders: list[str] = []
         last = ""
@@ -173,12 +176,12 @@ class MemoryS3:
 
     def _find(self, operation: str, bucket: str, key: str, *, missing: str = "NoSuchKey") -> _Object:
         self._check(operation, key)
-        self._known(bucket, operation)
+        self._check_bucket(bucket, operation)
         found = self._objects.get(key)
         if found is None:
             raise refused(operation, missing, status=404)
         return found
 
-    def _known(self, bucket: str, operation: str) -> None:
+    def _check_bucket(self, bucket: str, operation: str) -> None:
         if bucket != self._objects.bucket:
             raise refused(operation, "NoSuchBucket", status=404)

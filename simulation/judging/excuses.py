@@ -1,6 +1,6 @@
-"""Why a run that is dead, hung or poisoned may be without an open Incident and without a page: one function a reason.
+"""The excuses for a run that is dead, hung or poisoned without an open Incident and without a page, one function each.
 
-The judge counts `dead_unwatched` only where none of EXCUSES applies. One that is a delay expires.
+The judge counts `dead_unwatched` only where none of EXCUSES applies. An excuse that is a delay expires.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Minute:
     """What the judge knows at the end of a minute.
 
     `open_runs`: runs with an open Incident. `has_open_node`: an Incident about a node is open. `called_bad`: attempts
-    that were left to a person because of what they had loaded.
+    that were left to a person because of the checkpoint that they loaded.
     """
 
     world: World
@@ -38,7 +38,7 @@ Applies = Callable[[Minute, TrueRun, ActiveTrouble], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excuse:
-    """One row. `lasts`: how long it covers one trouble at most; None where it is a fact and not a delay."""
+    """One row. `lasts`: how long it covers one trouble at most; None where it is a state and not a delay."""
 
     applies: Applies
     lasts: timedelta | None
@@ -77,7 +77,7 @@ def waits_for_a_node(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
 
 
 def is_its_owners(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
-    """A person has taken it over. One that dies is watched for again, if its owner has left it protected."""
+    """A person has taken it over. If it dies it is to be watched again, unless its owner has ended its protection."""
     del minute
     return run.owner_took_it and (ill.kind != "dead" or run.is_unprotected)
 
@@ -89,7 +89,7 @@ def shows_no_loss(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
 
 
 def has_shown_nothing(minute: Minute, run: TrueRun, ill: ActiveTrouble) -> bool:
-    """Weights are seen by the losses that are computed from them, and too few have been yet."""
+    """Bad weights show in the losses that are computed from them, and too few losses have been seen yet."""
     return ill.kind == "poisoned" and not has_shown(run, minute.now)
 
 

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from chalicelib.domain.model.job import FAR_BELOW_STEPS
 from rekindle.protocol.mailbox import RunPhase
+from simulation.runs.course import CONFIRMED_AFTER
 from simulation.runs.monitor import HEARTBEAT_S
-from simulation.runs.training import CONFIRMED_AFTER, STALL_LIMIT
+from simulation.runs.training import STALL_LIMIT
 from simulation.runs.truth import MISSES_NOTHING, ActiveTrouble, Attempt, Saved, TrueRun
 from simulation.stories.source_faults import SourceFaults
 
@@ -166,7 +167,7 @@ def _could_have_reached(run: TrueRun, source_faults: SourceFaults, now: datetime
     reached = run.furthest
     for attempt in run.attempts.values():
         ended_at = attempt.job.ended_at or now
-        if attempt.trains_since is None or source_faults.seen_at(run.name, min(now, ended_at + MISSES_NOTHING)):
+        if attempt.trains_since is None or _read_at_its_end(attempt, source_faults, now):
             continue
         trained_s = (ended_at - attempt.trains_since).total_seconds()
         reached = max(reached, attempt.first_step + int(trained_s / run.spec.step_s))
@@ -175,11 +176,18 @@ def _could_have_reached(run: TrueRun, source_faults: SourceFaults, now: datetime
 
 def _trained_in_sight(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> timedelta:
     """For how long of its steps there was a heartbeat that could be read by `now`."""
-    seen_at = source_faults.seen_at(attempt.run.name, min(now, (attempt.job.ended_at or now) + MISSES_NOTHING))
+    seen_at = _read_at_its_end(attempt, source_faults, now)
     if not attempt.stretches or attempt.trains_since is None or seen_at is None:
         return timedelta(0)
     trained = timedelta(seconds=(attempt.stretches[-1].base - attempt.first_step + 1) * attempt.run.spec.step_s)
     return min(trained, seen_at - attempt.trains_since)
+
+
+def _read_at_its_end(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> datetime | None:
+    """As of when its heartbeat could be read around its end: one that is torn shows no more than one that is lost."""
+    looked_at = min(now, (attempt.job.ended_at or now) + MISSES_NOTHING)
+    name = attempt.run.name
+    return None if source_faults.tears_heartbeat(name, looked_at) else source_faults.seen_at(name, looked_at)
 
 
 def looks_poisoned(run: TrueRun, saved: Saved) -> bool:
@@ -261,6 +269,15 @@ def is_unseen(run: TrueRun, source_faults: SourceFaults, now: datetime) -> bool:
         or source_faults.tears_heartbeat(run.name)
         or source_faults.seen_at(run.name, now) is None
     )
+
+
+def tells_nothing(run: TrueRun, ill: ActiveTrouble, source_faults: SourceFaults, now: datetime) -> bool:
+    """Its events are lost, its data points do not arrive, and its newest heartbeat is from before its trouble showed:
+    nothing but silence tells of that.
+    """
+    if not source_faults.loses_events() or not source_faults.hides_metric(run.name, now):
+        return False
+    return shown_until(run, source_faults, now) < ill.since + shows_after(run, ill)
 
 
 def lives_shown_in_vain(attempt: Attempt, source_faults: SourceFaults, now: datetime) -> int:

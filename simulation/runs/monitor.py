@@ -124,8 +124,9 @@ class Monitor:
         seen_at = self._seen_at(attempt.run.name, self._clock.now())
         if began_at is None or seen_at is None or seen_at < began_at:
             return None
-        for over_at in (attempt.job.ended_at, attempt.suspended_at):
-            seen_at = seen_at if over_at is None else min(seen_at, over_at)
+        seen_at = seen_at if attempt.job.ended_at is None else min(seen_at, attempt.job.ended_at)
+        stretch = attempt.at(seen_at)
+        seen_at = stretch.at if stretch is not None and stretch.is_mute else seen_at  # nothing is written meanwhile
         written_at = began_at + timedelta(seconds=(seen_at - began_at).total_seconds() // HEARTBEAT_S * HEARTBEAT_S)
         written_at = max((written_at, *(at for at in attempt.reported_at if at <= seen_at)))  # with each event, at once
         stretch = attempt.at(written_at)

@@ -51,6 +51,7 @@ class TrainingSpan:
     pace: float = 1.0  # how many times as long a step takes as it should
     life: int = 0  # which start of all processes of the attempt this is of
     first_step: int = 1  # of that life
+    is_mute: bool = False  # its processes are stopped, or gone: no monitor writes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,6 +225,7 @@ class TrueRun:
     stop_orders: int = 0  # of its owner, through Rekindle, which therefore knows of them; less those it has refused
     stop_ordered_at: datetime | None = None  # when the newest of these orders was given
     stopped_job: str = ""  # the Job that the newest of these orders names
+    stopped_by_hand: tuple[str, ...] = ()  # the attempts that its owner has stopped in the console, the last time
     resubmission_ordered_at: datetime | None = None  # by a person, the last time
     stopped_before_order_at: datetime | None = None  # what `owner_stopped_at` was when its resubmission was ordered
     is_unprotected: bool = False  # its owner has resubmitted it without any tag of ours

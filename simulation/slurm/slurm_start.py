@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from localcloud.aws.sagemaker import TERMINAL, Phase
-from localcloud.slurm.model import SimJob
+from localcloud.slurm.job import SimJob
 from rekindle.monitor.mail.slurm import LaunchInstructions, Unplanned, read_resume_plan
 from rekindle.protocol.cluster.names import ENV_CLUSTER, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON
 from rekindle.protocol.launch_orders import ENV_JOB_ID, ENV_MAILBOX, ResumePlan
@@ -62,6 +62,9 @@ class _Mailbox:
     def get(self, key: str) -> bytes | None:
         found = self._objects.get(f"{self._prefix}{key}")
         return None if found is None else found.body
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        return tuple(key.removeprefix(self._prefix) for key in self._objects.keys(f"{self._prefix}{prefix}"))
 
 
 def plan_of(launch: LaunchInstructions, run: TrueRun) -> ResumePlan:

@@ -88,7 +88,7 @@ class RealService(Service):
         return MemoryMarks()
 
     @cached_property
-    def board(self) -> Any:
+    def alarm_store(self) -> Any:
         return NoAlarms()
 
     @cached_property

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError, Retryable
-from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import Policy
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.clock import SimClock
-from localcloud.aws.sagemaker import Phase as JobPhase
 from localcloud.aws.sagemaker import TrainingJob, TrainingJobs
 from localcloud.memory_tables import MemoryJobs
 from localcloud.platforms.hyperpod import Clusters
 from rekindle.protocol.keys import KeyKind, parse_key
 from rekindle.protocol.launch_orders import ENV_JOB_ID, ENV_MAILBOX
-from rekindle.protocol.mailbox import LossState
 from rekindle.slurm_agent.reading.run_identity import NEVER
 from simulation.cloud.platform import MemoryCloudWatch, MemorySageMaker, MemorySqs
 from simulation.cloud.store import REFUSED, MemoryObjects, MemoryS3
 from simulation.runs.memory import Incidents, NoticeLog, Tables, Watcher
 from simulation.runs.monitor import run_mailbox
+from simulation.runs.strikes import Strikes
 from simulation.runs.training import Training
 from simulation.runs.truth import TrueRun
 from simulation.slurm.cluster import Cluster
-from simulation.slurm.pods import NAME as SLURM_CLUSTER
-from simulation.stages.beside import StageBeside, other_tags, own_stage, own_tags
+from simulation.stages.beside import StageBeside, own_stage, own_tags
+from simulation.stages.points import MINUTE, Points
 from simulation.stages.service import ACCOUNT, BUCKET, RealService
 from simulation.stories.source_faults import STAGES, SourceFaults
-from simulation.stories.story import PersonAction, Run, Story
+from simulation.stories.story import Run, Story
 
-MINUTE: Final = timedelta(minutes=1)
 QUIET: Final = timedelta(minutes=6)  # after this long with nothing open and nothing to come a story is over
 _REDELIVERED_AFTER: Final = (timedelta(seconds=60), timedelta(seconds=120))  # Lambda's two asynchronous retries
 _IMAGE: Final = f"{ACCOUNT}.dkr.ecr.us-west-2.amazonaws.com/train:1"
@@ -66,6 +62,7 @@ class World(RealService):
             lost=self.source_faults.loses_report,
             torn=self.source_faults.tears_heartbeat,
         )
+        Strikes(self.training)
         self.jobs.backend = self.training
         self.cluster: Cluster | None = None
         if any(run.platform == "slurm" for run in story.runs):
@@ -81,10 +78,14 @@ class World(RealService):
                 watcher=lambda: self.watcher,
             )
             self.training.breaks_node = self.cluster.breaks
+        # What people do at a story's moments, and whether they have something to do yet (`persons`).
+        self.moment: Callable[[str, TrueRun | None], None] = lambda when, run: None  # noqa: ARG005
+        self.are_people_busy: Callable[[float], bool] = lambda now_s: False  # noqa: ARG005
+        self.points = Points(sim, self.source_faults, self.runs)
         self.people = NoticeLog(lambda: self.watcher, asked=self._asked)
         jobs = MemoryJobs()
         tables = Tables(Incidents(jobs, check=self.source_faults.check_tables, moved=self.incident_moves), jobs)
-        self._stages = kinds = frozenset(source_fault.kind for source_fault in story.source_faults) & STAGES
+        self.stages = kinds = frozenset(source_fault.kind for source_fault in story.source_faults) & STAGES
         super().__init__(
             clock=sim,
             source_faults=self.source_faults,
@@ -97,10 +98,7 @@ class World(RealService):
         self.beside = self._second_stage(kinds) if kinds else None
         self.paused_at: datetime | None = None  # a person has paused the service, and it is so still
         self.defects: list[str] = []
-        self._actions: list[PersonAction] = list(story.actions)
-        self._points: dict[str, list[tuple[datetime, float, float]]] = {}  # minute, newest step, was it not finite
-        self._under_way = 0  # actions of people whose moment has come
-        self._quiet_since: datetime | None = None
+        self.quiet_since: datetime | None = None
 
     def _second_stage(self, kinds: frozenset[str]) -> StageBeside:
         return StageBeside(
@@ -126,7 +124,8 @@ class World(RealService):
             "sqs": MemorySqs(self._ordered),
             "sagemaker": sagemaker,
             "cloudwatch": MemoryCloudWatch(
-                self._metric, lambda operation, _: self.source_faults.check("cloudwatch", operation)
+                lambda name, job_id, since, until: self.points.metric(name, self.run_of_job(job_id), since, until),
+                lambda operation, _: self.source_faults.check("cloudwatch", operation),
             ),
         }
 
@@ -138,13 +137,13 @@ class World(RealService):
             if self.cluster is not None:
                 self.cluster.open()
             for run in self.story.runs:
-                self.submit(run, run.name, tags=self._tags(run))
+                self.submit(run, run.name, tags=self.tags(run))
             for delay in self.source_faults.losses():
                 self.sim.after(delay, self._lose_executions, label="executions are lost")
             for delay in self.source_faults.roll_backs():
                 self.sim.after(delay, self._roll_back, label="an older version is deployed")
             self.sim.after(MINUTE, self._minute, label="the sweep")
-            self._moment("start", None)
+            self.moment("start", None)
             self.sim.run_until(self._is_over, limit=timedelta(seconds=self.story.length_s))
             self.defects += [
                 f"{execution.name}: {type(execution.failed).__name__}: {execution.failed}"
@@ -174,13 +173,13 @@ class World(RealService):
 
     def _is_over(self) -> bool:
         """Every trouble and source fault is behind, nothing is open, and all has been quiet for a while."""
-        if self._quiet_since is None:
+        if self.quiet_since is None:
             return False
-        return self.clock.now() - self._quiet_since > QUIET
+        return self.clock.now() - self.quiet_since > QUIET
 
     def _minute(self) -> None:
         self.sim.after(MINUTE, self._minute, label="the sweep")
-        self._measure()
+        self.points.measure()
         if self.source_faults.hold() <= timedelta(0):
             for service in self.services():
                 try:
@@ -189,11 +188,11 @@ class World(RealService):
                     service.reported(_outcome(err))
         self.watcher.minute()
         is_quiet = not self._is_something_to_come() and not any(True for _ in self.store.list_open())
-        self._quiet_since = (self._quiet_since or self.clock.now()) if is_quiet else None
+        self.quiet_since = (self.quiet_since or self.clock.now()) if is_quiet else None
 
     def _is_something_to_come(self) -> bool:
         now_s = (self.clock.now() - self.began_at).total_seconds()
-        if self._under_way or (self._actions and now_s < 600):
+        if self.are_people_busy(now_s):
             return True
         if any(
             now_s < min(source_fault.to_s, self.story.length_s) and source_fault.to_s < 1e8
@@ -257,9 +256,9 @@ class World(RealService):
             }
         )
 
-    def _tags(self, run: Run) -> dict[str, str]:
+    def tags(self, run: Run) -> dict[str, str]:
         own = {"rekindle:loss-metric": "loss", "rekindle:step-metric": "step"} if run.watch == "metrics" else {}
-        return {"rekindle:policy": self.policy.name, **own_tags(self._stages), **own}
+        return {"rekindle:policy": self.policy.name, **own_tags(self.stages), **own}
 
     def run_of(self, job: TrainingJob) -> TrueRun | None:
         return self.runs.get((job.request.get("HyperParameters") or {}).get("run", ""))
@@ -297,49 +296,8 @@ class World(RealService):
     def _ordered(self, body: bytes) -> None:
         """An order to the head node's agent."""
         for _ in range(self.source_faults.order_copies() if self.cluster is not None else 0):
-            self.cluster.ordered(body)  # type: ignore[union-attr]
+            self.cluster.head.ordered(body)  # type: ignore[union-attr]
         self.source_faults.lose_answer("SendMessage")
-
-    def _metric(self, name: str, job_id: str, since: datetime, until: datetime) -> list[tuple[datetime, float]]:
-        """Step, loss and NonFinite by minute: of a Job by its monitor, or of one attempt by its own definitions."""
-        run = self.run_of_job(job_id)
-        if run is None:
-            return []
-        # The newest minute has not arrived yet.
-        until = min(until, self.clock.now() - MINUTE - self.source_faults.metric_delay())
-        points = self._points.get(run.name, [])
-        first = bisect_left(points, since, key=lambda point: point[0])
-        found = [point for point in points[first:] if point[0] < until]
-        match name:
-            case "Step" | "step":
-                return [(point[0], point[1]) for point in found]
-            case "loss":  # a loss that is no number cannot be sent
-                return [(point[0], 2.0) for point in found if not point[2]]
-            case _:
-                return [(point[0], point[2]) for point in found]
-
-    def longest_hole(self, run: TrueRun) -> timedelta:
-        """The longest time between two of the run's data points that arrived; the service derives a silence from that
-        rhythm.
-        """
-        times = [point[0] for point in self._points.get(run.name, ())]
-        return max((after - before for before, after in pairwise(times)), default=timedelta(0))
-
-    def _measure(self) -> None:
-        """Keep the minute's data points, as far as they ever arrive."""
-        now = self.clock.now()
-        for run in self.runs.values():
-            if self.source_faults.hides_metric(run.name, now - MINUTE):
-                continue
-            moved = [
-                attempt for attempt in run.attempts.values() if attempt.step_at(now) > attempt.step_at(now - MINUTE)
-            ]
-            if moved:
-                newest = moved[-1].at(now)
-                is_bad = newest is not None and newest.loss is not LossState.FINITE
-                self._points.setdefault(run.name, []).append(
-                    (now - MINUTE, float(moved[-1].step_at(now)), float(is_bad))
-                )
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
@@ -348,7 +306,7 @@ class World(RealService):
             self.watcher.condemned(str(json.loads(self.objects.objects[key].body)["root"]))
         parsed = parse_key(key)
         if parsed is not None and parsed.kind is KeyKind.REQUEST:
-            self.training.asked(key, parsed.name or "")
+            self.training.requests.asked(key, parsed.name or "")
 
     def _publish(self, source: str, detail_type: str, detail: dict[str, Any], resources: list[str]) -> None:
         event = {
@@ -387,14 +345,14 @@ class World(RealService):
         """Called by the table."""
         self.watcher.recorded(before, after)
         if before is None:
-            self._moment("incident", self.run_of_job(after.job_id))
+            self.moment("incident", self.run_of_job(after.job_id))
         elif before.phase is not after.phase:
-            self._moment(after.phase.value, self.run_of_job(after.job_id))
+            self.moment(after.phase.value, self.run_of_job(after.job_id))
 
     def _asked(self, job_id: str | None) -> None:
         run = self.run_of_job(job_id)
         if run is not None:
-            self._moment("asked", run)
+            self.moment("asked", run)
 
     def waits_in_queue(self, run: TrueRun) -> bool:
         """Whether it is queued in Slurm, which will start it without a request."""
@@ -405,141 +363,7 @@ class World(RealService):
     def _deaths(self) -> None:
         for run in self.runs.values():
             if run.attempts and not run.live:
-                self._moment("dead", run)
-
-    def _moment(self, when: str, run: TrueRun | None) -> None:
-        for action in [
-            expected
-            for expected in self._actions
-            if expected.when == when and (run is None or expected.run == run.name)
-        ]:
-            self._actions.remove(action)
-            self._under_way += 1
-            self.sim.after(
-                timedelta(seconds=action.delay_s),
-                lambda action=action: self._do(action),  # type: ignore[misc]
-                label=f"a person: {action.what}",
-            )
-
-    def _do(self, action: PersonAction) -> None:  # noqa: C901  one row for each kind
-        self._under_way -= 1
-        self._quiet_since = None
-        run = self.runs.get(action.run)
-        if run is None:  # a shrunk story may have lost it
-            return
-        match action.what:
-            case "retry":
-                run.owner_took_it, run.owner_stopped_at = True, None
-                self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=self._tags(run.spec))
-            case "hang_cancel" | "requeue" if self.cluster is not None:
-                self.cluster.others_act(run, action.what)
-            case "resubmit" if not run.live and not self.waits_in_queue(run):
-                tags = {} if action.tagged == "none" else self._tags(run.spec)
-                if action.tagged == "job":
-                    tags["rekindle:job"] = run.first_name
-                if action.tagged == "other_stage":
-                    tags |= other_tags(self._stages)
-                run.owner_took_it = True
-                if action.tagged != "none":
-                    run.owner_stopped_at = None  # in our care again, by its tags
-                # Only SageMaker's tags tell of stages: a cluster's agent reports to one, whatever a job's comment says.
-                is_elsewhere = action.tagged == "other_stage" and run.spec.platform != "slurm"
-                run.is_another_stages = is_elsewhere and self.beside is not None
-                run.is_unprotected = action.tagged == "none" or (is_elsewhere and self.beside is None)
-                self.submit(run.spec, f"{run.name}-byhand-{len(run.attempts)}", tags=tags)
-            case "stop":
-                self._stop(run)
-            case "order_reboot":
-                self._order_reboot(action, run)
-            case "order_stop" | "order_save_stop" | "order_resubmit":
-                with suppress(RecoveryError):  # then the order was not taken, which is what its giver sees
-                    self._order(action, run)
-            case "pause" | "unpause":
-                self.registry.set_paused(action.what == "pause", who="ada", now=self.clock.now())
-                self.paused_at = self.clock.now() if action.what == "pause" else None
-            case "cancel":
-                self._cancel(run)
-            case "approve" | "deny":
-                self._answer(action, run)
-            case "time_limit":
-                self._time_is_over(run)
-
-    def _cancel(self, run: TrueRun) -> None:
-        for incident, _ in list(self.store.list_open()):
-            if self.run_of_job(incident.job_id) is run:
-                run.owner_took_it, run.cancelled_at = True, self.clock.now()
-                is_stopping = any(attempt.job.phase is JobPhase.STOPPING for attempt in run.live)
-                if is_stopping or (run.live and incident.phase is Phase.STOPPING):
-                    run.owner_stopped_at = self.clock.now()  # the answer says that it is left stopping, or ordered to
-                elif run.live and incident.order is not None:
-                    # An order to stop it is taken back before it was carried out.
-                    run.owner_stopped_at = run.stop_ordered_at = None
-                self.orders.cancel(incident.incident_id, who="ada", key=f"cancel-{incident.incident_id}")
-
-    def _order(self, action: PersonAction, run: TrueRun) -> None:
-        key = f"{action.what}-{run.name}-{action.delay_s:g}"
-        if action.what in ("order_stop", "order_save_stop"):
-            self.orders.stop(self._job_of(run), who="ada", key=key, checkpoint=action.what == "order_save_stop")
-            if run.is_another_stages and not any(attempt.is_ours for attempt in run.live):
-                return  # that has the run now, and takes no order of this one
-            run.owner_stopped_at, run.stop_orders = self.clock.now(), run.stop_orders + 1
-            run.stopped_job, run.stop_ordered_at = self._job_of(run), self.clock.now()
-            run.is_well_again(self.clock.now())
-        else:
-            run.stop_orders = 0
-            self.orders.resubmit(self._job_of(run), who="ada", key=key, from_step=None, skip=())
-            run.stopped_before_order_at, run.resubmission_ordered_at = run.owner_stopped_at, self.clock.now()
-            run.owner_stopped_at, run.is_ordered = None, True
-
-    def _answer(self, action: PersonAction, run: TrueRun) -> None:
-        """The newest question about the run, whatever has become of it since."""
-        about = [
-            notice for notice in self.people.notices if notice.approval_id and self.run_of_job(notice.job_id) is run
-        ]
-        if about:
-            newest = about[-1]
-            key, incident_id = f"{action.what}-{action.delay_s:g}", newest.incident_id or ""
-            with suppress(RecoveryError):  # refused, and why: what its giver reads
-                self.approvals.answer(incident_id, newest.approval_id, answer=action.what, who="ada", key=key)
-                if action.what == "deny":
-                    run.denied_at = self.clock.now()
-
-    def _time_is_over(self, run: TrueRun) -> None:
-        """The platform ends what runs, at its time limit."""
-        if self.cluster is not None and run.spec.platform == "slurm":
-            self.cluster.times_out(run)
-            return
-        for attempt in run.live:
-            if attempt.job.phase is JobPhase.STOPPING and not run.is_stop_ordered:
-                run.owner_stopped_at = None  # the limit stops it as well: nothing shows that a person had before
-            if self.jobs.enter(attempt.name, JobPhase.MAX_RUNTIME_EXCEEDED):
-                self.training.over(attempt, JobPhase.MAX_RUNTIME_EXCEEDED)
-
-    def _order_reboot(self, action: PersonAction, run: TrueRun) -> None:
-        """Of the node of the run's first rank; nothing where no attempt of it runs on a node."""
-        nodes = [node for attempt in run.live for node in attempt.nodes]
-        if not nodes or self.cluster is None:
-            return
-        with suppress(RecoveryError):
-            key = f"{action.what}-{run.name}-{action.delay_s:g}"
-            self.orders.repair_node(SLURM_CLUSTER, nodes[0].name, do="reboot", who="ada", key=key)
-            nodes[0].is_ordered = True
-
-    def _job_of(self, run: TrueRun) -> str:
-        """The Job that the service's own list has for the run: its newest attempt's."""
-        owners = (self.registry.job_of_attempt(name) for name in reversed(run.attempts))
-        return next((owner for owner in owners if owner is not None), run.first_name)
-
-    def _stop(self, run: TrueRun) -> None:
-        """In the console, or with scancel."""
-        if self.cluster is not None and run.spec.platform == "slurm":
-            self.cluster.cancel(run)
-        for attempt in run.live:
-            if attempt.job.phase is not JobPhase.STOPPING:  # else the platform does not show who wanted it first
-                run.owner_stopped_at = self.clock.now()
-                self.jobs.stop_training_job({"TrainingJobName": attempt.name})
-        if run.owner_stopped:
-            run.is_well_again(self.clock.now())
+                self.moment("dead", run)
 
 
 def _outcome(err: Exception) -> Outcome:

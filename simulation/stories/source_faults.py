@@ -139,9 +139,9 @@ class SourceFaults:
                 shown = min(shown, now - timedelta(seconds=source_fault.by_s))
         return shown
 
-    def tears_heartbeat(self, run: str) -> bool:
-        """What is read of the run's heartbeat ends in the middle."""
-        return any(True for _ in self._active("heartbeats_torn", run=run))
+    def tears_heartbeat(self, run: str, at: datetime | None = None) -> bool:
+        """What is read of the run's heartbeat, now or at `at`, ends in the middle."""
+        return any(True for _ in self._active("heartbeats_torn", run=run, at=at))
 
     def loses_report(self, run: str, attempt: str, rank: int) -> bool:
         """The rank's report never appears."""

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from chalicelib.aws.s3.mailbox import S3Mailbox
 from chalicelib.aws.s3.reports import MAX_PLACES, MAX_READS
 from chalicelib.domain.model.known import Known, Unknown
-from rekindle.detectors.ranks import STRONG, RankRule, RankVerdict, find_suspects, first_bad
+from rekindle.detectors.rank_rules import STRONG, RankRule
+from rekindle.detectors.ranks import RankVerdict, find_suspects, first_bad
 from rekindle.protocol.flights import MAX_GROUPS, Call, CallState, Flight, GroupFlight
 from rekindle.protocol.reports import RankReport, ReportKind, report_key
 from rekindle.protocol.summaries import MAX_SUMMARIES, HostSummary, ranks_beside, ranks_in_summary, summary_key
@@ -267,7 +268,7 @@ def test_summaries_and_the_ranks_own_reports_come_to_the_same_verdict(
 
 @pytest.mark.long
 @given(
-    kinds=st.lists(st.sampled_from([ReportKind.STALL, ReportKind.ASKED, ReportKind.PACE]), min_size=1, max_size=8),
+    kinds=st.lists(st.sampled_from([ReportKind.STALL, ReportKind.PACE]), min_size=1, max_size=8),
     stacks=st.lists(st.text(max_size=30_000), min_size=1, max_size=8),
     ages=st.lists(st.floats(0, 1e6), min_size=8, max_size=8),
 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from chalicelib.aws.s3.lives import lives_in
-from chalicelib.aws.s3.objects import S3Objects
+from chalicelib.aws.s3.objects import S3Objects, lives_in
 from rekindle.protocol.lives import Claim, Standing
 from rekindle.protocol.wire import Place
 from tests.adapters.test_mailbox_contract import BUCKET, PREFIX, s3_side

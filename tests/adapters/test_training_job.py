@@ -419,11 +419,14 @@ def test_siblings_are_told_by_mailbox_by_tag_and_by_name(script: Script) -> None
     ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
     nowhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/other"}}
     bare: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://x/y"}, "Environment": {}}
-    names = ("same-mailbox", "same-tag", "another", "ended", "lm-7b-r2")
+    names = ("same-mailbox", "same-tag", "another", "anothers-in-the-mailbox", "ended", "lm-7b-r2")
     script.stub.add_response("list_training_jobs", listing(*names))
-    script.describes("same-mailbox").describes("lm-7b")
+    script.describes("same-mailbox").tags([], "same-mailbox").describes("lm-7b")
     script.describes("same-tag", **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     script.describes("another", **bare).tags([], "another")
+    script.describes("anothers-in-the-mailbox").tags(
+        [{"Key": "rekindle:job", "Value": "sweep-2"}], "anothers-in-the-mailbox"
+    )
     script.describes("ended", status="Failed", secondary="Failed")
     assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}) == ("same-mailbox", "same-tag")
 
@@ -434,7 +437,7 @@ def test_a_run_under_another_role_is_no_sibling_whatever_it_says_of_itself(scrip
     nowhere: dict[str, Any] = {"CheckpointConfig": {"S3Uri": "s3://training/runs/other"}}
     foreign = {"RoleArn": "arn:aws:iam::123456789012:role/neighbour"}
     script.stub.add_response("list_training_jobs", listing("same-mailbox", "same-tag"))
-    script.describes("same-mailbox", **foreign).describes("lm-7b")
+    script.describes("same-mailbox", **foreign).tags([], "same-mailbox").describes("lm-7b")
     script.describes("same-tag", **foreign, **nowhere).tags(JOB_TAG, "same-tag").describes("lm-7b")
     assert script.scheduler.siblings(ours, besides=()) == ()
 
@@ -442,7 +445,7 @@ def test_a_run_under_another_role_is_no_sibling_whatever_it_says_of_itself(scrip
 def test_a_sibling_that_an_event_told_of_needs_no_list(script: Script) -> None:
     ours = replace(job(), job_id="lm-7b", name="lm-7b", mailbox="s3://training/runs/lm-7b")
     script.describes("ended", status="Failed", secondary="Failed")
-    script.describes("by-hand").describes("lm-7b")
+    script.describes("by-hand").tags([], "by-hand").describes("lm-7b")
     told = ("lm-7b-r2", "ended", "by-hand")
     assert script.scheduler.siblings(ours, besides={"lm-7b-r2"}, reported=told) == ("by-hand",)
 
@@ -454,7 +457,7 @@ def test_the_newest_run_that_was_submitted_after_ours_and_has_ended_was_missed(s
     script.stub.add_response("list_training_jobs", listing("lm-7b-r2", "another", "lives", "by-hand", "older"))
     script.describes("another", status="Failed", secondary="Failed", **bare).tags([], "another")
     script.describes("lives")
-    script.describes("by-hand", status="Stopped", secondary="Stopped").describes("lm-7b")
+    script.describes("by-hand", status="Stopped", secondary="Stopped").tags([], "by-hand").describes("lm-7b")
     assert script.scheduler.missed(ours, besides={"lm-7b-r2"}) == "by-hand"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chalicelib.aws.dynamodb.items import key
-from chalicelib.aws.dynamodb.sweep_marks import DynamoSweepMarks
+from chalicelib.aws.dynamodb.small_items import DynamoSweepMarks
 from chalicelib.aws.s3.saves import S3Saves
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.job import AlarmMode, WatchPlan

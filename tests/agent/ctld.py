@@ -167,10 +167,6 @@ class Ctld:
         self._change(f"signal {slurm_job} {signal}")
         self._answered()
 
-    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
-        self._change(f"signal_steps {slurm_job} {signal}")
-        self._answered()
-
     def cancel(self, slurm_job: int) -> None:
         if self.jobs[slurm_job].state in ENDED:
             raise SlurmRefused("Job/step already completing or completed")

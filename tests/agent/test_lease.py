@@ -14,8 +14,7 @@ from localcloud.cloud import Cloud
 from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, lease_key, standby_key
 from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.leases.lease import Lease, LeaseState
-from rekindle.slurm_agent.leases.others import AgentIdentity
-from rekindle.slurm_agent.leases.store import standing_by
+from rekindle.slurm_agent.leases.store import AgentIdentity, standing_by
 from tests.agent.ctld import START
 from tests.agent.world import BUCKET, CLUSTER, ManualClock, Network, empty
 

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 
 from rekindle.slurm_agent.base.ports import NotHolder
 from rekindle.slurm_agent.leases.lease import Lease, LeaseState
-from rekindle.slurm_agent.leases.others import AgentIdentity
+from rekindle.slurm_agent.leases.store import AgentIdentity
 from tests.agent.ctld import START
 from tests.sizes import examples
 

@@ -13,8 +13,8 @@ from botocore.exceptions import EndpointConnectionError
 
 from localcloud.cloud import Cloud
 from rekindle.protocol.cluster.documents import JobSpec, SlurmState
-from rekindle.protocol.cluster.names import spec_key
-from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
+from rekindle.protocol.cluster.names import cluster_prefix
+from rekindle.protocol.cluster.orders import Order, Outcome, Verb
 from rekindle.slurm_agent.publishing.publisher import HEARTBEAT
 from tests.agent.ctld import job
 from tests.agent.world import BUCKET, World
@@ -147,7 +147,7 @@ def test_a_message_that_is_no_order_is_put_aside_and_told_where_it_can_be(
     world.send(body or " ")
     world.run_once()
     assert world.left() == 0
-    assert [kept for _, kept in world.agent.journal.quarantined()] == [body or " "]
+    assert world.quarantined() == [body or " "]
     answer = world.answer()
     assert (answer is not None) is is_told
     assert answer is None or (answer.outcome is Outcome.REFUSED and answer.detail.startswith("malformed"))
@@ -179,7 +179,7 @@ def test_a_submission_whose_answer_was_lost_is_found_by_its_name_and_not_made_ag
 def test_only_what_is_kept_on_the_head_node_is_submitted(world: World, there: bytes | None) -> None:
     name = hashlib.sha256(there or b"").hexdigest()
     if there is not None:
-        world.cloud.client("s3").put_object(Bucket=BUCKET, Key=spec_key("lab", name), Body=there)
+        world.cloud.client("s3").put_object(Bucket=BUCKET, Key=f"{cluster_prefix('lab')}specs/{name}.json", Body=there)
     answer = world.carry_out(submit(world, spec=name))
     assert (answer.outcome, "not kept" in answer.detail) == (Outcome.REFUSED, True), answer
     assert world.ctld.commands == []
@@ -510,28 +510,3 @@ def test_without_a_queue_the_agent_says_that_it_is_there_until_it_has_one(cloud:
     world.ctld.put(job())
     assert world.carry_out(cancel(world)).outcome is Outcome.DONE
     assert world.agent.problems.lines() == ()
-
-
-def test_read_is_done_after_a_look_that_began_after_it(world: World) -> None:
-    world.agent.watch.run_once()
-    world.send(world.order(Verb.READ))
-    world.run_once()
-    assert world.answer() is None
-    world.agent.watch.run_once()
-    world.clock.forward(2)
-    world.run_once()
-    answer = world.answer()
-    assert answer is not None
-    assert answer.outcome is Outcome.DONE
-
-
-def test_stacks_without_a_signal_that_the_run_hears_are_no_order(world: World) -> None:
-    world.ctld.put(job())
-    order = world.order(Verb.STACKS, attempt="slurm.lab.7", slurm_job=7, signal=Signal.USR2)
-    world.send(order.to_json().decode().replace('"USR2"', "null"))
-    world.run_once()
-    answer = world.answer()
-    assert answer is not None
-    assert answer.outcome is Outcome.REFUSED
-    assert "signal" in answer.detail
-    assert world.ctld.commands == []

@@ -96,15 +96,6 @@ JOBS: list[tuple[str, Verb, dict[str, Any], AttemptDoc | None, Outcome, list[str
     ("signal pending", Verb.SIGNAL, {}, job(state=S.PENDING), REFUSED, []),
     ("signal ended", Verb.SIGNAL, {}, job(state=S.COMPLETED), REFUSED, []),
     ("signal a start that is over", Verb.SIGNAL, {}, job(restart=1), REFUSED, []),
-    ("stacks", Verb.STACKS, {}, job(), DONE, ["signal_steps 7 USR2"]),
-    ("stacks, the batch shell traps another", Verb.STACKS, {}, job(signal="USR1"), DONE, ["signal_steps 7 USR2"]),
-    ("stacks, readiness unknown", Verb.STACKS, {}, job(is_ready=None), DONE, ["signal_steps 7 USR2"]),
-    ("stacks not ready", Verb.STACKS, {}, job(is_ready=False), REFUSED, []),
-    ("stacks of one that saves on it", Verb.STACKS, {}, job(signal="USR2"), REFUSED, []),
-    ("stacks pending", Verb.STACKS, {}, job(state=S.PENDING), REFUSED, []),
-    ("stacks ended", Verb.STACKS, {}, job(state=S.COMPLETED), REFUSED, []),
-    ("stacks unknown", Verb.STACKS, {}, None, REFUSED, []),
-    ("stacks of a start that is over", Verb.STACKS, {}, job(restart=1), REFUSED, []),
 ]
 
 
@@ -126,7 +117,6 @@ def test_orders_about_jobs(
         Verb.REQUEUE: {"new_attempt": "slurm.lab.7.r1"},
         Verb.SUBMIT: {"new_attempt": "slurm.lab.7-a2", "spec": world.spec()},
         Verb.SIGNAL: {"signal": Signal.USR1},
-        Verb.STACKS: {"signal": Signal.USR2},
         Verb.SHRINK: {"nodes_min": 2, "nodes_max": 4},
     }
     answer = world.obey(world.order(verb, **about_job(**needed.get(verb, {}) | changes)))
@@ -211,21 +201,6 @@ def test_a_signal_while_no_step_runs_is_refused_since_it_would_be_lost(world: Wo
     answer = world.obey(world.order(Verb.SIGNAL, signal=Signal.USR1, **about_job()))
     assert answer.outcome is REFUSED
     assert "lost" in answer.detail
-
-
-def test_stacks_are_not_asked_for_while_no_step_runs(world: World) -> None:
-    world.ctld.put(job(is_ready=None), steps=0)
-    answer = world.obey(world.order(Verb.STACKS, signal=Signal.USR2, **about_job()))
-    assert answer.outcome is REFUSED
-    assert world.ctld.commands == []
-
-
-def test_stacks_whose_answer_was_lost_are_asked_for_again(world: World) -> None:
-    world.ctld.put(job())
-    world.ctld.loses_answers = 1
-    answer = world.obey(world.order(Verb.STACKS, signal=Signal.USR2, **about_job()))
-    assert answer.outcome is DONE
-    assert world.ctld.commands == ["signal_steps 7 USR2"] * 2
 
 
 def test_a_signal_whose_answer_was_lost_is_not_sent_again(world: World) -> None:

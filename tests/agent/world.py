@@ -136,6 +136,11 @@ class World:
     def make_queue(self) -> None:
         self.url = self.cloud.client("sqs").create_queue(QueueName=queue_name(STACK, CLUSTER))["QueueUrl"]
 
+    def quarantined(self) -> list[str]:
+        """The messages that were put aside, oldest first."""
+        rows = self.agent.store.read(lambda db: db.execute("SELECT body FROM quarantine ORDER BY id").fetchall())
+        return [str(body) for (body,) in rows]
+
     def start(self, lease: Any = None) -> Agent:
         """A new process on the same state directory; the old one is simply gone, as after kill -9."""
         s3 = self.network["s3"]
@@ -178,7 +183,7 @@ class World:
 
     def spec(self) -> str:
         """A spec that is kept; its name."""
-        return self.kept.put(JobSpec(script="#!/bin/sh\nsrun train\n"))[0]
+        return self.kept.put(JobSpec(script="#!/bin/sh\nsrun train\n"))
 
     def answer(self, token: str = "order-1") -> OrderResult | None:  # noqa: S107
         raw = self.read(answer_key(CLUSTER, token))

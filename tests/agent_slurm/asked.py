@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.copies.capture import environment_of, submission_of
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import COLUMNS, Job, format_of, parse_detail, parse_jobs
 from rekindle.slurm_agent.reading.run import Runner
+from tests.slurm.lab.lab import SlurmLab
 
 RECORDED = Path(__file__).with_name("recorded")
 MARK = "0123456789ab"

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from localcloud.slurm.install import Installation
+from tests.slurm.lab.install import Installation
 
 RECORDED = Path(__file__).with_name("recorded")
 # Source: slurm/slurm.h, NODE_STATE_BASE (the low four bits count, each of the others is a flag) and node_states.

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Repair, Signal
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies.reads import CopyReads
@@ -29,6 +27,8 @@ from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 from tests.agent_slurm.gates import NoGate, parts
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 RECORDED = Path(__file__).with_name("recorded")
 PLACE = "/fsx/lab"  # in the records, the lab's own folder
@@ -122,7 +122,6 @@ CALLS: Mapping[str, Callable[[Side], Any]] = {
     "waiting": lambda at: [doc.slurm_job for doc in at.commands.waiting()],
     "taken out": lambda at: [node.name for node in at.commands.nodes_out_by_us()],
     "signal": lambda at: at.commands.signal(at.ids["two"], Signal.USR1),
-    "signal steps": lambda at: at.commands.signal_steps(at.ids["two"], Signal.USR2),
     "cancel unknown": lambda at: at.commands.cancel(999_999),
     "release unknown": lambda at: at.commands.release(999_999),
     "hold ended": lambda at: at.commands.hold(at.ids["failed"]),

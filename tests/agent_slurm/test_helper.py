@@ -25,6 +25,7 @@ from rekindle.compat import UTC
 from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import BarredHere, NotHolder, SlurmError, SlurmRefused
 from rekindle.slurm_agent.base.settings import Settings
+from rekindle.slurm_agent.copies.capture import ALL
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.privileged import helper
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
@@ -246,8 +247,8 @@ def test_no_secret_leaves_the_helper(side: Side) -> None:
 
     environment(side.head, 7, HF_TOKEN="hf_1", PATH="/bin")
     told = [
-        side.channels.ask(Request(verb=verb, job=7, names=("HF_TOKEN", "PATH")))["variables"]
-        for verb in (HelperVerb.ENVIRONMENT, HelperVerb.VARIABLES)
+        side.channels.ask(Request(verb=HelperVerb.VARIABLES, job=7, **about))["variables"]
+        for about in ({"names": ("HF_TOKEN", "PATH")}, {"prefixes": ALL})
     ]
     assert told == [{"PATH": "/bin"}] * 2
 

@@ -166,7 +166,7 @@ class Play:
 
     def _order(self, job: int) -> Order:
         rng = self.rng
-        verb = rng.choice([verb for verb in Verb if verb not in (Verb.SUBMIT, Verb.READ)])
+        verb = rng.choice([verb for verb in Verb if verb is not Verb.SUBMIT])
         about = {
             "attempt": f"slurm.ml.{job}",
             "slurm_job": job,
@@ -254,7 +254,7 @@ class Play:
 
 VERBS_OF_NODES = {"drain": "state=drain", "resume": "state=resume", "mark": "state=fail", "reboot": "reboot"}
 VERBS_OF_JOBS: dict[str, tuple[str, ...]] = {
-    "--signal": ("signal", "stacks"),
+    "--signal": ("signal",),
     "--state=PENDING": ("cancel", "submit"),
     "scancel": ("cancel",),
     "uhold": ("hold",),

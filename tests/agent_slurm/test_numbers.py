@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
-from rekindle.protocol.cluster.followed import FollowedDoc, followed_key
+from rekindle.protocol.cluster.documents import AttemptDoc, FollowedDoc, SlurmState, followed_key
 from rekindle.protocol.cluster.orders import NEEDED, Order, Outcome, Signal, Verb
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import SlurmUnavailable
@@ -30,7 +29,6 @@ TOUCHES: dict[Verb, dict[str, object]] = {
     Verb.HOLD: {},
     Verb.REQUEUE: {"new_attempt": "slurm.ml.1.r1"},
     Verb.SIGNAL: {"signal": Signal.USR1},
-    Verb.STACKS: {"signal": Signal.USR1},
     Verb.EXCLUDE: {"exclude": ("node1",)},
     Verb.SHRINK: {"nodes_min": 1, "nodes_max": 2},
 }
@@ -230,7 +228,7 @@ def test_a_job_that_was_submitted_since_the_numbers_were_read_is_no_sign_of_that
 def test_every_order_about_a_job_asks_whose_number_it_is() -> None:
     """What is no part of the test above is about nodes, touches nothing, or makes a job."""
     about_nodes = {verb for verb, needed in NEEDED.items() if "node" in needed}
-    assert set(Verb) - about_nodes - set(TOUCHES) == {Verb.SUBMIT, Verb.READ}
+    assert set(Verb) - about_nodes - set(TOUCHES) == {Verb.SUBMIT}
 
 
 @OTHERS

@@ -231,7 +231,6 @@ def test_the_configuration() -> None:
     found = parse_settings(recorded("22.05-show-config.txt"))
     assert found.version == "22.05.8"
     assert found.cluster == "lab"
-    assert found.kill_wait_s == 5
     assert found.has_history
     assert not found.has_accounting
     assert found.up_s > 0

@@ -24,7 +24,7 @@ from rekindle.protocol.summaries import HostSummary
 from rekindle.slurm_agent.base.ports import Reading, SlurmUnavailable
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files import found, userfs
-from rekindle.slurm_agent.files.messages import is_for_the_run
+from rekindle.slurm_agent.files.messages import changed, is_for_the_run
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Workers
 from rekindle.slurm_agent.reading.nodemap import NodeMap
@@ -160,6 +160,18 @@ def test_what_the_service_writes_comes_to_the_path_and_the_bell_rings_last(world
     for key in (fence_key(), request_key("r1"), plan_key(f"{JOB}.r1"), mark_key("file:///fsx/ck/1"), doorbell_key()):
         assert (world.path / key).exists(), key
     assert (world.path / request_key("r1")).read_bytes() == request_key("r1").encode()
+
+
+def test_what_comes_is_not_held_up_by_all_that_a_long_run_has_left_there(world: World) -> None:
+    """Manifests and hashes of a thousand saves, and the replies and reports of all ranks, lie beside it in S3."""
+    for step in range(1, 1001):
+        for folder in ("hashes", "manifests", "reports/slurm.ml.7"):
+            world.serve(f"rekindle/{folder}/{step:012d}-{JOB}.json")
+    brought = (fence_key(), plan_key(JOB), mark_key("file:///fsx/ck/1"), request_key("i-1"))
+    for key in brought:
+        world.serve(key)
+    world.run_once()
+    assert [key for key in brought if not (world.path / key).is_file()] == []
 
 
 def test_a_ring_brings_news_at_once_and_silence_asks_for_no_list(world: World) -> None:
@@ -476,7 +488,7 @@ def test_of_a_large_run_the_hosts_summaries_go_up_first_and_of_ranks_only_what_t
 ) -> None:
     told = [rank_report(rank) for rank in range(64, 72)]
     summary = HostSummary.of(ReportKind.STALL, [(3.0, one) for one in told], at=START)
-    own = [*told, rank_report(70, ReportKind.ASKED), rank_report(64, ReportKind.PACE), rank_report(80)]
+    own = [*told, rank_report(64, ReportKind.PACE), rank_report(80)]
     paths = {one.key: world.write(one.key, one.to_json()) for one in own}
     for path in paths.values():
         os.utime(path, (1000, 1000))
@@ -502,6 +514,33 @@ def test_a_file_that_calls_itself_a_summary_keeps_no_rank_s_report_back(world: W
     os.utime(world.write(own.key, own.to_json()), (1000, 1000))
     world.write(f"rekindle/reports/{JOB}/hosts-stall-00064.json", b"{}")
     assert [key for key in world.run_once().documents if "/reports/" in key] == [f"{PREFIX}/{own.key}"]
+
+
+def test_of_very_many_saves_the_newest_go_up_and_keep_no_report_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rekindle.slurm_agent.files.messages.MAX_FILES", 40)
+    report = RankReport(
+        kind=ReportKind.STALL,
+        job_id=JOB,
+        attempt=JOB,
+        rank=1,
+        world_size=2,
+        host="n1",
+        at=START,
+        step=60,
+        phase="training",
+    )
+    written = {report.key: report.to_json()}
+    for step in range(1, 61):
+        manifest = manifest_of(tmp_path, step, {"rank-0.bin": 1})
+        written[manifest.key] = manifest.to_json()
+    for key, body in written.items():
+        (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / key).write_bytes(body)
+    found = {key for key, _, _ in changed(str(tmp_path), {}, most=500, most_bytes=2**24)}
+    assert {report.key, manifest.key} <= found
+    assert len(found) <= 40
 
 
 def test_a_request_comes_with_the_seconds_that_are_left_and_hashes_go_up(

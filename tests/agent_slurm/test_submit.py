@@ -490,7 +490,6 @@ def test_commands_are_argument_lists(head: Head) -> None:
     )
     commands.signal(7, Signal.USR1)
     commands.signal(8, Signal.USR1)
-    commands.signal_steps(8, Signal.USR2)
     commands.cancel(7)
     commands.hold(7)
     commands.requeue_hold(7)
@@ -509,7 +508,6 @@ def test_commands_are_argument_lists(head: Head) -> None:
     assert head.fake.calls() == [
         ["scancel", "--signal=USR1", "7"],
         ["scancel", "--signal=USR1", "--batch", "8"],
-        ["scancel", "--signal=USR2", "8"],
         ["scancel", "7"],
         ["scontrol", "uhold", "7"],
         ["scontrol", "requeuehold", "7"],

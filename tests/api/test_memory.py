@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from moto import mock_aws
 
-from chalicelib.aws.dynamodb.answers import KEPT, DynamoAnswers
+from chalicelib.aws.dynamodb.small_items import KEPT, DynamoAnswers
 from chalicelib.aws.ssm.policies import SsmPolicies
 from chalicelib.aws.ssm.policy_documents import LEASE, SsmPolicyDocumentStore
 from chalicelib.domain.model.errors import InvalidPolicy, Outdated, UnknownEntity, VersionConflict
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.ports.operator import AnswerMemory, EarlierOrder, PolicyDocumentStore
-from chalicelib.services.operator.policy_documents import PolicyDocuments
-from chalicelib.services.operator.stored_text import MAX_BYTES
+from chalicelib.services.operator.policy_documents import MAX_BYTES, PolicyDocuments
 from localcloud.cloud import STACK, Cloud
 from tests.adapters.conftest import TABLE, make_client, real_shelf
 from tests.adapters.samples import T0

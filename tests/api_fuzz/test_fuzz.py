@@ -45,7 +45,6 @@ GOOD_BODIES: Final[dict[str, Any]] = {
     "set_shadow": {"scope": "job", "name": "lm-calm", "on": False},
     "answer_approval": {"answer": "deny", "comment": "not now"},
     "put_policy": {"document": {"budgets": {"max_attempts": 20}}, "version": 0},
-    "put_prices": {"document": {"instances": {"p5.48xlarge": 48.2}, "source": "our contract"}, "version": 0},
     "validate_policy": {"document": {"budgets": {"max_attempts": 0}}},
     "diff_policy": {"document": {"budgets": {"max_attempts": 20}}},
     "repair_node": {"do": "reboot", "why": "ECC errors"},

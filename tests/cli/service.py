@@ -37,11 +37,11 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
-from localcloud.memory_ports import RememberedExecutions
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
+from tests.fakes.executions import RememberedExecutions
 from tests.fakes.headnodes import FakeHeadNodes
 from tests.fakes.paging import FakeAnswers, FakeListings, FakePolicyShelf
-from tests.fakes.watching import FakeAlarmBoard
+from tests.fakes.watching import FakeAlarmStore
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
@@ -97,7 +97,7 @@ class FakeService:
             clock=self.clock,
         )
         alarms = Alarms(
-            board=FakeAlarmBoard(),
+            alarm_store=FakeAlarmStore(),
             registry=self.registry,
             scheduler=self.scheduler,
             mailbox=self.mailbox,
@@ -133,7 +133,6 @@ class FakeService:
             clock=self.clock,
         )
         self.approvals = Approvals(store=self.store, intake=self.intake, registry=self.registry, clock=self.clock)
-        self.redriver = ingress
         self.stage = "dev"
         self.signer = "arn:aws:iam::1:user/op"  # as API Gateway names who signed
         with redirect_stdout(self.log):  # the logger keeps the stream that it was made with

@@ -37,7 +37,6 @@ ASKING: Final = {
     "nodes replace",
     "switches lift",
     "policy put",
-    "ledger prices set",
 }
 # The brakes, which hold back and start nothing, and a rehearsal.
 AT_ONCE: Final = {"switches pause", "switches shadow", "drill"}

@@ -505,7 +505,7 @@ def test_every_command_that_speaks_to_the_service_has_json_and_help() -> None:
     assert known.choices is not None
     for name, command in dict(known.choices).items():  # type: ignore[call-overload]  # argparse types it as Iterable
         text = command.format_help()
-        groups = ("nodes", "policy", "prices", "dead-letters", "quarantine", "undelivered", "stack", "slurm-agent")
+        groups = ("nodes", "policy", "dead-letters", "quarantine", "undelivered", "stack", "slurm-agent")
         alone = ("completion", "console", "run", "doctor", "init", "deploy", "undeploy", "package", "slack-app")
         if name not in groups + alone:
             assert "--json" in text, name

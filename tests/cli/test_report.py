@@ -1,4 +1,4 @@
-"""`rekindle show INCIDENT --report` and `--trace`: the link with its end, page and trace in a file, what is refused."""
+"""`rekindle show INCIDENT --report`: the link with its end, the page in a file, what is refused."""
 
 from __future__ import annotations
 
@@ -123,8 +123,6 @@ def test_what_is_no_link_is_not_printed_as_one(rekindle: Run, service: FakeServi
     [
         (("--save", "x.html"), "--save"),
         (("--report", "--watch"), "--watch"),
-        (("--trace", "--watch"), "--watch"),
-        (("--trace", "--report"), "--trace"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_before_anything_is_asked(
@@ -134,31 +132,3 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_asked(
     assert ended.code == 2
     assert names in ended.err
     assert service.requests == []
-
-
-TRACE = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "recovery"}]}]}]}
-
-
-def test_a_trace_is_printed_or_kept_in_a_new_file(rekindle: Run, service: FakeService, tmp_path: Path) -> None:
-    given(service, TRACE)
-    ended = rekindle("show", "inc-1", "--trace")
-    assert (ended.code, json.loads(ended.out)) == (0, TRACE)
-    assert service.requests[-1].path == "/incidents/inc-1/trace"
-    file = tmp_path / "trace.json"
-    given(service, TRACE)
-    ended = rekindle("show", "inc-1", "--trace", "--save", str(file))
-    assert ended.code == 0
-    assert str(file) in ended.out
-    assert json.loads(file.read_text()) == TRACE
-    given(service, TRACE)
-    again = rekindle("show", "inc-1", "--trace", "--save", str(file))
-    assert again.code == 2
-    assert "exists" in again.err
-
-
-def test_an_answer_that_is_no_trace_is_not_kept(rekindle: Run, service: FakeService, tmp_path: Path) -> None:
-    given(service, {"resourceSpans": "none"})
-    ended = rekindle("show", "inc-1", "--trace", "--save", str(tmp_path / "trace.json"))
-    assert ended.code != 0
-    assert "no trace" in ended.err
-    assert not (tmp_path / "trace.json").exists()

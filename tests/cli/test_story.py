@@ -14,7 +14,7 @@ from rekindle.cli.views.incident import incident_text
 from rekindle.cli.views.overview import incident_table
 from rekindle.client.shapes import bad_steps
 from rekindle.client.table import Style
-from rekindle.console.curve import MarkKind
+from rekindle.console.charts import MarkKind
 from rekindle.console.curves import marks_of_incident
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -16,8 +16,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from localcloud.chromium_install import Installation
 from rekindle.console.server import Console
+from tests.console.chromium_install import Installation
 
 PATIENCE_S: Final = 240
 WIDE: Final = (1280, 860)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.chromium_install import find
 from tests.console.browser import Browser, open_browser
+from tests.console.chromium_install import find
 from tests.console.world import Visitor, World, raised
 
 

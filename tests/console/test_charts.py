@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.charts import Chart, draw
-from rekindle.console.curve import Curve
+from rekindle.console.charts import Chart, Curve, draw
 from rekindle.console.curves import by_step, of_incident, of_job, rate_of, starts_of, window_of
 from rekindle.drawing.strokes import Axis
 

@@ -6,8 +6,19 @@ from typing import Any
 
 import pytest
 
-from rekindle.console.figures import Fact, facts, has_rows, measures, shares, table_of, texts, title, unknown_figures
-from rekindle.console.titles import HEADINGS, TITLES
+from rekindle.console.figures import (
+    HEADINGS,
+    TITLES,
+    Fact,
+    facts,
+    has_rows,
+    measures,
+    shares,
+    table_of,
+    texts,
+    title,
+    unknown_figures,
+)
 from rekindle.console.words import clock, stretches
 
 WHY = "the table of GPUs does not hold 'ml.c7i.large'"

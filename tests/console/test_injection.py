@@ -18,7 +18,7 @@ from chalicelib.domain.model.incident import TimelineEntry
 from chalicelib.domain.model.known import Unknown
 from rekindle.client.api import path
 from rekindle.console import charts, curves
-from rekindle.console.curve import Curve, Mark, MarkKind
+from rekindle.console.charts import Curve, Mark, MarkKind
 from rekindle.drawing.strokes import Axis
 from tests.console.axe import violations
 from tests.console.browser import Browser

@@ -51,11 +51,6 @@ def test_the_text_is_the_same_on_every_call_and_of_the_size_asked_for() -> None:
     assert corpus.encode(text).max() < corpus.VOCABULARY
 
 
-def test_without_the_help_topics_the_docstrings_of_the_standard_library_are_enough() -> None:
-    text = "".join(corpus._docstrings())
-    assert len(text) > 100_000
-
-
 def test_a_restored_sampler_reads_on_where_the_saved_one_stopped_across_epochs(dataset: Path) -> None:
     def sampler() -> corpus.Sampler:
         return corpus.Sampler(dataset, rows=50, window=16, seed=9)

@@ -18,8 +18,8 @@ from localcloud.demo.story import (
     compare,
     measure,
 )
-from localcloud.demo.trace import Trace
 from localcloud.demo.view import DemoState, LineView, WorkerSeen, results
+from localcloud.demo.watch import Trace
 from rekindle.client.table import Style
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

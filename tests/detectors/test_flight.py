@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rekindle.checkpoints.pickle_values import NotPlain, plain_value
 from rekindle.cli.main import main
 from rekindle.detectors.dumps import BadDump, flight_of, read_dump
-from rekindle.detectors.flight import FlightRule, FlightVerdict, who_is_missing
-from rekindle.detectors.ranks import STRONG
+from rekindle.detectors.flight import FlightVerdict, who_is_missing
+from rekindle.detectors.rank_rules import STRONG, FlightRule
 from rekindle.detectors.ras import ras_of
 from rekindle.protocol.flights import MAX_CALLS, MAX_GROUPS, Flight, RasState, ranks_of, ranks_text
 from rekindle.protocol.reports import MAX_REPORT_BYTES

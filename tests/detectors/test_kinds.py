@@ -7,8 +7,9 @@ import random
 
 import pytest
 
+from rekindle.detectors.health import Health
 from rekindle.detectors.kinds import IS_JUDGED, LossKind
-from rekindle.detectors.points import Health, Severity, Trouble
+from rekindle.detectors.points import Severity, Trouble
 from rekindle.detectors.watch import LossWatch
 from tests.detectors.curves import acts, falling, lifted, rows_of, spiked, verdicts
 

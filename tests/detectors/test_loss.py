@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from rekindle.detectors.points import Health, Point, Severity, Trouble
+from rekindle.detectors.health import Health
+from rekindle.detectors.points import Point, Severity, Trouble
 from rekindle.detectors.watch import LossWatch
 from tests.detectors.curves import acts, falling, lifted, rows_of, spiked, verdicts
 

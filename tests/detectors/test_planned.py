@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from rekindle.detectors.planned import MOST_STEPS, PLANNED_STEPS, LearningRates
-from rekindle.detectors.points import Health, Point, Severity, Trouble
-from rekindle.detectors.watch import LossWatch
+from rekindle.detectors.health import Health
+from rekindle.detectors.points import Point, Severity, Trouble
+from rekindle.detectors.watch import MOST_STEPS, PLANNED_STEPS, LearningRates, LossWatch
 from tests.detectors.curves import falling, lifted, rows_of, spiked
 
 SEEDS = range(5)

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.detectors.frames import WAITS, phase_in, training_frames, waits_in
-from rekindle.detectors.ranks import STRONG, RankRule, find_suspects, first_bad, stalled
+from rekindle.detectors.rank_rules import STRONG, RankRule
+from rekindle.detectors.ranks import find_suspects, first_bad
 from rekindle.protocol.flights import Call, CallState, Flight, GroupFlight
 from rekindle.protocol.mailbox import RunPhase
 from rekindle.protocol.reports import RankReport, ReportKind
@@ -250,21 +251,6 @@ def test_some_ranks_at_once_are_a_host_or_unknown() -> None:
     assert first_bad([bad(3, None, 32)], 32).rule is RankRule.UNKNOWN
 
 
-FAULTHANDLER = """Thread 0x00007f1 (most recent call first):
-  File "/opt/conda/lib/python3.11/threading.py", line 331 in wait
-  File "/opt/conda/lib/python3.11/threading.py", line 1016 in _bootstrap
-
-Current thread 0x00007f0 (most recent call first):
-  File "/opt/ml/code/train.py", line 40 in augment
-  File "/opt/ml/code/train.py", line 90 in main
-  File "/opt/ml/code/train.py", line 99 in <module>
-"""
-
-
-def test_faulthandlers_own_format_is_read_too() -> None:
-    assert [frame.function for frame in training_frames(FAULTHANDLER)] == ["<module>", "main", "augment"]
-
-
 def test_lines_are_no_part_of_a_place() -> None:
     assert training_frames(stack(*LOOP, line=10)) == training_frames(stack(*LOOP, line=77))
 
@@ -287,39 +273,6 @@ def test_every_wait_names_its_source() -> None:
     assert all(wait.source and wait.file.endswith(".py") for wait in WAITS)
 
 
-def answered(rank: int, stacks: str, world: int, *, after_s: float, silent_s: float) -> RankReport:
-    return replace(stall(rank, stacks, world, after_s=after_s), kind=ReportKind.ASKED, silent_s=silent_s)
-
-
-def test_a_rank_that_was_asked_and_waits_as_the_others_do_need_not_reach_its_own_limit() -> None:
-    first = [stall(rank, BACKWARD, 8) for rank in (0, 1)]
-    told = [answered(rank, LOADER if rank == 5 else BACKWARD, 8, after_s=20, silent_s=60) for rank in range(2, 8)]
-    assert find_suspects(first, 8).rule is RankRule.UNKNOWN
-    verdict = find_suspects([*first, *told], 8)
-    assert (verdict.suspect_ranks, verdict.rule) == ((5,), RankRule.NOT_WAITING)
-    assert len(stalled([*first, *told])) == 8
-
-
-def test_what_was_asked_of_ranks_that_move_is_no_evidence_of_a_hang() -> None:
-    moving = [answered(rank, LOADER, 8, after_s=20, silent_s=0.5) for rank in range(8)]
-    assert stalled(moving) == {}
-    assert find_suspects(moving, 8).rule is RankRule.UNKNOWN
-    stuck = [stall(rank, BACKWARD, 8) for rank in range(7)]
-    verdict = find_suspects([*stuck, moving[7]], 8)
-    assert 7 not in verdict.suspect_ranks, "it says that it moves, so it is not silent either"
-    assert len(stalled([*stuck, moving[7]])) == 7
-
-
-def test_without_a_stall_nobodys_answer_makes_one() -> None:
-    assert stalled([answered(rank, BACKWARD, 8, after_s=0, silent_s=900) for rank in range(8)]) == {}
-
-
-def test_an_answer_from_before_the_stall_is_of_another_time() -> None:
-    old = answered(7, LOADER, 8, after_s=-3600, silent_s=60)
-    verdict = find_suspects([*(stall(rank, BACKWARD, 8) for rank in range(7)), old], 8)
-    assert (verdict.suspect_ranks, verdict.rule) == ((7,), RankRule.SILENT)
-
-
 REPORTS = st.lists(
     st.builds(
         RankReport,
@@ -332,7 +285,7 @@ REPORTS = st.lists(
         at=st.integers(0, 5).map(lambda s: AT + timedelta(seconds=s)),
         step=st.none() | st.integers(0, 3),
         silent_s=st.none() | st.floats(0, 1e300),
-        stacks=st.sampled_from([BACKWARD, SLEEPS, BARRIER, FAULTHANDLER, "", "Thread :\n"]) | st.text(max_size=60),
+        stacks=st.sampled_from([BACKWARD, SLEEPS, BARRIER, "", "Thread :\n"]) | st.text(max_size=60),
     ),
     max_size=20,
 )

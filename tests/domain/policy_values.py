@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from chalicelib.domain.policy.fields import FieldSpec, Rows, specs
+from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.policy.fields import FieldSpec, Group, Rows, member_path, specs
 from chalicelib.domain.policy.kinds import (
     Count,
     Exactly,
@@ -23,8 +24,7 @@ from chalicelib.domain.policy.kinds import (
     Text,
     TimeOfDay,
 )
-from chalicelib.domain.policy.playbook_overrides import PlaybookTable
-from chalicelib.domain.policy.playbooks import Deadline, Response
+from chalicelib.domain.policy.playbooks import Deadline, PlaybookTable, Response
 from rekindle.protocol.signals import FaultClass
 
 
@@ -117,3 +117,13 @@ def wrong_values(spec: FieldSpec) -> Iterator[Any]:
             return
     if not isinstance(kind, PlaybookTable | Rows | SecondsList):
         yield []
+
+
+def every_field() -> Iterator[tuple[str, FieldSpec]]:
+    """Every field of a document outside of its lists and tables, by its path there."""
+    for spec in specs(Policy):
+        if isinstance(spec.kind, Group):
+            for inner in specs(spec.kind.record):
+                yield member_path(spec.key, inner.key), inner
+        else:
+            yield spec.key, spec

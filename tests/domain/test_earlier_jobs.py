@@ -9,10 +9,11 @@ from chalicelib.domain.model.evidence import Stretch
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
-from chalicelib.domain.resume.checkpoint_choice import marked_ahead_of_its_run
+from chalicelib.domain.resume.checkpoint_choice import attributed, marked_ahead_of_its_run
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
     begun_from,
+    dated_by_its_begin,
     first_step_of,
     is_before,
     marked_bad_steps,
@@ -50,6 +51,17 @@ def test_a_link_that_waited_in_the_queue_comes_after_each_attempt_of_the_job_tha
     assert [attempt.name for attempt in earlier] == ["a", "a-r2", "b"]
     (link_s,) = mark_abandoned((saved(60, "b"),), earlier)
     assert not link_s.problems
+
+
+def test_a_plain_file_from_before_a_link_began_to_train_is_none_of_the_link_s() -> None:
+    """It was submitted with the one before it, and waited for that."""
+    before, link = attempt("a", 1), (attempt("b", 1), attempt("b-r2", 2, 50))
+    dated = dated_by_its_begin(link, Lived(began_at=T0 + 41 * MINUTE, ended_at=None))
+    assert [item.submitted_at - T0 for item in dated] == [41 * MINUTE, 50 * MINUTE]
+    in_order = (replace(before, number=0), *dated)
+    writers = [attributed(57, [T0 + minute * MINUTE], in_order)[0] for minute in (5, 42, 51)]
+    assert writers == ["a", "b", "b-r2"]
+    assert dated_by_its_begin(link, Lived(began_at=None, ended_at=None)) == link
 
 
 def test_a_plain_file_ahead_of_what_its_attempt_signs_later_may_be_another_run_s() -> None:

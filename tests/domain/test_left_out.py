@@ -11,10 +11,9 @@ import pytest
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Failure, Phase
 from chalicelib.domain.model.job import Attempt
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import NodesSeen
-from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.observation import AttemptStatus, JobRecord
 from chalicelib.domain.model.start_view import BadNode
 from chalicelib.domain.run.bad_nodes import with_bad_nodes
 from chalicelib.domain.run.job_record import job_record
@@ -66,6 +65,15 @@ def test_a_death_on_a_node_that_was_named_and_replaced_since_makes_no_suspects_o
     assert excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4) == ("ip-1",)
     assert "ip-1" in excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4, machine="i-old")
     assert "ip-1" not in excluded(F.NODE_HARDWARE, ("ip-1", "ip-9"), 4, machine="i-new")
+
+
+def test_the_nodes_that_two_failures_of_hardware_share_are_left_out_before_what_several_hangs_had() -> None:
+    hung, failed = ("ip-2", "ip-7", "ip-8"), ("ip-1", "ip-2", "ip-9")
+    tries = (slurm_looks.try_of(clone_of="3", left_nodes=hung), slurm_looks.try_of(left_nodes=failed, ended=True))
+    why = Failure(attempt=slurm_looks.R0, signature="uncorrectable ECC error", step=Known(20))
+    assert ordered_after(F.NODE_HARDWARE, tries=tries, died_on=(hung, hung)).left_out == ("ip-2",)
+    both = ordered_after(F.NODE_HARDWARE, tries=tries, failures=(why,), died_on=(hung, hung))
+    assert set(both.left_out) == {"ip-1", "ip-2"}
 
 
 def waiting(minutes: int, phase: Phase) -> Any:
@@ -120,9 +128,10 @@ DEAD = slurm_looks.start(S.FAILED, slurm_looks.R1, nodes=NODES)
 SPARES = Known(NodesSeen(facts=(), total=8, idle=4))
 
 
-def ordered_after(fault: F, **record: Any) -> ResubmitJob:
-    """The order of a new Incident, for which the Job's record holds `record`."""
-    case = slurm_looks.case(Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, not_before=NOW)
+def ordered_after(fault: F, tries: Any = (), failures: Any = (), **record: Any) -> ResubmitJob:
+    """The order of an Incident with these tries and failures, for which the Job's record holds `record`."""
+    done = {"tries": tries, "failures": failures}
+    case = slurm_looks.case(Phase.RESUBMITTING, fault, attempt=slurm_looks.R1, not_before=NOW, **done)
     what = slurm_looks.sees(DEAD, checkpoints=Known(()), record=JobRecord(**record))
     decision = slurm_looks.decided(case, dataclasses.replace(what, nodes=SPARES))
     (order,) = (action for action in decision.actions if isinstance(action, ResubmitJob))

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import StopJob
+from chalicelib.domain.decision.verdict import Decision
+from chalicelib.domain.model.action import Notify, Severity, StopJob
 from chalicelib.domain.model.evidence import LossEpisode, Stretch
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.observation import JobRecord
 from chalicelib.domain.model.signal import Signal, SignalKind
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, incident, look, seen, signal, view
@@ -30,6 +32,11 @@ HELD = {"signals": (STALL,), "target_step": Known(100)}
 def started(life: int, step: int, at: Any = NOW - 50 * SECOND) -> Signal:
     told = signal(FaultClass.SOFTWARE_CRASH, kind=SignalKind.MONITOR_STARTED, step=step, at=at)
     return of_life(life, told)
+
+
+def warnings_of(decision: Decision) -> list[Notify]:
+    notices = (action for action in decision.actions if isinstance(action, Notify))
+    return [notice for notice in notices if notice.severity is Severity.WARNING]
 
 
 @pytest.mark.parametrize("work", ["", "startup", "training"])
@@ -63,6 +70,22 @@ def test_a_restart_in_place_after_a_crash_is_verified_past_the_step_it_had_reach
     watched = look(opened, seen(view(step=62, heartbeat_at=NOW, life=1)))
     assert (watched.rule, watched.incident.target_step) == ("defer.began_anew", Known(100))
     assert look(watched.incident, seen(view(step=104, heartbeat_at=NOW, life=1))).rule == "healed"
+
+
+def test_a_restart_in_place_that_begins_far_below_what_was_saved_is_told_once() -> None:
+    opened = incident(Phase.OPEN, FaultClass.SOFTWARE_CRASH, signals=(started(1, 100),))
+    saved = JobRecord(furthest_saved=Known(90))
+    began = view(step=5, first_step=Known(1), heartbeat_at=NOW, life=1)
+    told = look(opened, dataclasses.replace(seen(began), record=saved))
+    assert [notice.title for notice in warnings_of(told)] == ["lm: progress is lost"]
+    assert "step 1, though step 90 had been saved" in warnings_of(told)[0].text
+    assert warnings_of(look(told.incident, dataclasses.replace(seen(began), record=saved))) == []
+    for healthy in (
+        dataclasses.replace(began, first_step=Known(91), last_step=Known(92)),  # it continues from that save
+        dataclasses.replace(began, last_step=Known(90)),  # which may be its own
+        dataclasses.replace(began, first_step=Unknown("no step seen yet"), last_step=Unknown("no step seen yet")),
+    ):
+        assert warnings_of(look(opened, dataclasses.replace(seen(healthy), record=saved))) == []
 
 
 def test_restarts_in_place_that_gain_nothing_are_handed_over() -> None:
@@ -162,3 +185,16 @@ def test_lives_whose_events_were_lost_count_by_the_number_of_the_one_at_work() -
     )
     assert look(held, seen(view(step=62, heartbeat_at=NOW, life=5))).rule == "defer.began_anew"
     assert look(held, seen(view(step=62, heartbeat_at=NOW, life=6))).rule == "budget.no_progress"
+
+
+def test_restarts_in_place_while_a_loss_is_watched_count_where_none_comes_further() -> None:
+    rose = of_life(0, signal(FaultClass.LOSS_SPIKE, kind=SignalKind.LOSS_SPIKE, step=90, at=NOW - 20 * MINUTE))
+    again = view(step=96, heartbeat_at=NOW, life=3, first_step=Known(91), loss_health="unknown")
+
+    def after(*reached: int) -> str:
+        lives = tuple(started(life, step, NOW - (9 - life) * MINUTE) for life, step in enumerate(reached, 1))
+        watched = incident(Phase.WATCHING, FaultClass.LOSS_SPIKE, signals=(rose, *lives))
+        return look(watched, seen(dataclasses.replace(again, life=len(reached)))).rule
+
+    assert after(95, 95, 95) == after(91, 95, 95, 94) == "budget.no_progress"
+    assert after(95, 95) == after(93, 95, 97) == after(95, 95, 97, 96) == "spike.unseen"

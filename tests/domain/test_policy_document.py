@@ -15,12 +15,11 @@ from chalicelib.domain.policy.document import (
     NOT_ABOVE,
     Policy,
     contradictions,
-    every_field,
     flat,
     overlaid,
 )
 from chalicelib.domain.policy.fields import FieldSpec, Group, specs
-from tests.domain.policy_values import at, ends, records, values, wrong_values
+from tests.domain.policy_values import at, ends, every_field, records, values, wrong_values
 from tests.sizes import examples
 
 FIELDS = list(every_field())

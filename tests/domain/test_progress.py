@@ -10,9 +10,8 @@ import pytest
 
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, Observation
+from chalicelib.domain.model.observation import AttemptStatus, JobRecord, Observation
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from rekindle.protocol.signals import FaultClass

@@ -13,9 +13,8 @@ from chalicelib.domain.model.action import ActionResult, Done, Notify, ResubmitJ
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.job import Attempt, Job, NewestSave
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptStatus
+from chalicelib.domain.model.observation import AttemptStatus, JobRecord
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.policy.groups import Nodes
 from chalicelib.domain.run.job_record import furthest_saved, job_record, trained
@@ -85,7 +84,9 @@ def test_the_newest_save_is_known_until_a_rollback_gives_it_up() -> None:
     line = [attempt(1, 9, went_back=True, resume_step=Known(3)), attempt(2, 8), attempt(3, 7, resume_step=Known(0))]
     assert furthest_saved(saved, line) == Known(900)
     assert furthest_saved(saved, [*line, attempt(4, 6, went_back=True, resume_step=Known(500))]) == Known(500)
-    assert isinstance(furthest_saved(A_JOB, line), Unknown)
+    assert isinstance(furthest_saved(A_JOB, line[1:2]), Unknown)
+    resumed = attempt(4, 6, resume_step=Known(950))  # that save's manifest was never seen
+    assert furthest_saved(saved, [*line, resumed]) == furthest_saved(A_JOB, [*line, resumed]) == Known(950)
 
 
 def test_ends_by_the_own_limit_are_counted_in_a_row() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chalicelib.domain.guards.stages import owner_of, stage_of
-from infra.asking import stack_name
+from infra.target_stack import stack_name
 
 
 @pytest.mark.parametrize("stage", ["prod", "dev", "a-team", "rekindle"])

@@ -22,11 +22,11 @@ def read(svg: str) -> ElementTree.Element:
 def test_texts_and_titles_are_no_markup() -> None:
     svg = Svg(200, 100, title='a "<b>" & c', background="#ffffff")
     svg.text(10, 20, "<script>\x1b&", "#000000", anchor="end", bold=True)
-    svg.polyline([(0, 0), (1.005, 2.5)], "#000000", title="</svg>\x00")
+    svg.polyline([(0, 0), (1.005, 2.5)], "#000000")
     root = read(str(svg))
     assert root.get("aria-label") == 'a "<b>" & c'
-    assert [one.text for one in root.iter(f"{SVG}text")] == ["<script>?&"]
-    assert [one.text for one in root.iter(f"{SVG}title")] == ['a "<b>" & c', "</svg>?"]
+    assert [text.text for text in root.iter(f"{SVG}text")] == ["<script>?&"]
+    assert [title.text for title in root.iter(f"{SVG}title")] == ['a "<b>" & c']
 
 
 def test_a_rectangle_without_extent_has_none() -> None:

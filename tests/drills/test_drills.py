@@ -10,7 +10,6 @@ import pytest
 
 from chalicelib.domain.drills.catalogue import DRILLS
 from chalicelib.domain.model.errors import InvalidRequest, Skip, UnknownEntity
-from chalicelib.services.operator.drill_play import ReadOnly
 from chalicelib.services.operator.drills import Drills
 from localcloud.cloud import STACK
 from localcloud.worlds.recoveries import World, world
@@ -51,7 +50,6 @@ def drills(one: World) -> Drills:
 def test_every_fault_that_befalls_a_run_can_be_rehearsed() -> None:
     """Not what people order, nor a second attempt that they start: the world of a drill holds one attempt."""
     assert {row.fault for row in DRILLS} == set(FaultClass) - {FaultClass.OPERATOR_ORDER, FaultClass.TWO_LIVE}
-    assert all(row.source for row in DRILLS)
 
 
 @pytest.mark.long
@@ -68,14 +66,6 @@ def test_no_fault_of_all_is_rehearsed_with_any_write_but_the_record(one: World, 
     assert (job.open_incident, job.current_attempt, len(one.service.registry.attempts("lm"))) == (None, "lm", 1)
     assert stored(one) == objects
     assert sorted(one.jobs()) == ["asking", "lm", "sleeping"]
-
-
-@pytest.mark.long
-def test_a_part_gives_a_drill_its_reads_alone(one: World) -> None:
-    mailbox = ReadOnly(one.service.mailbox, "mailbox")
-    assert mailbox.heartbeat is not None
-    with pytest.raises(AttributeError, match=r"a drill may not use mailbox\.ask"):
-        mailbox.ask  # noqa: B018  the access itself is refused
 
 
 def test_it_resumes_where_a_real_checkpoint_is_and_says_what_an_emergency_checkpoint_would_save(

@@ -16,15 +16,15 @@ from chalicelib.domain.model.job import Job, WatchPlan
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.platforms.training_job.tags import TAG_POLICY
 from chalicelib.ports.sweep import SweepMark
-from chalicelib.services.sweep.figures import SweepFigures
+from chalicelib.services.sweep.round import SweepFigures
 from localcloud.aws.sagemaker import Phase
 from localcloud.aws.wire import PLATFORM
 from localcloud.cloud import STACK, Cloud
-from localcloud.memory_ports import RememberedExecutions
 from localcloud.stack import CloudSession
 from rekindle.protocol.keys import heartbeat_key
 from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 from rekindle.protocol.manifests import Manifest, ManifestFile, SaveKind
+from tests.fakes.executions import RememberedExecutions
 
 STEP = ("Rekindle/Training", "Step", "JobId")
 BAD = ("Rekindle/Training", "NonFinite", "JobId")

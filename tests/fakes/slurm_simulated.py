@@ -19,7 +19,8 @@ from localcloud.aws.sagemaker import TERMINAL, Phase, TrainingJob
 from localcloud.platforms.sagemaker_simulated import Simulated
 from localcloud.platforms.simulated_run import Script
 from localcloud.slurm.agent import SlurmAgent
-from localcloud.slurm.model import SimJob, SlurmModel
+from localcloud.slurm.job import SimJob
+from localcloud.slurm.model import SlurmModel
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.names import agent_key, queue_name
 from rekindle.protocol.keys import plan_key

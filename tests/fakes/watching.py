@@ -68,7 +68,7 @@ class FakeSaves:
         return Known(tuple((at, self.step + 10 * number) for number, at in enumerate(self.times[job.job_id])))
 
 
-class FakeAlarmBoard:
+class FakeAlarmStore:
     """Alarms as job ids; `quota` is how many Jobs may have some, `tags` what any alarm of the account carries."""
 
     def __init__(self) -> None:

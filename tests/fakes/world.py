@@ -78,7 +78,7 @@ class FakeScheduler:
     def owns(self, attempt: str) -> bool:
         return True
 
-    def restarts_between(self, one: str, other: str) -> int | None:
+    def restarts_between(self, earlier: str, later: str) -> int | None:
         return None
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
-from chalicelib.domain.policy.playbooks import Deadline, Response
+from chalicelib.domain.policy.playbooks import Response
 from fleets.answers import Case
-from fleets.causes import GPU_MEMORY, HOST, NIC, SPOT, Symptom
+from fleets.causes import GPU_MEMORY, HOST, NIC, Symptom
 from fleets.decided import Stages, played
 from fleets.figures import Setting
 from fleets.rekindle_rows import Rekindle
@@ -36,7 +36,7 @@ def test_every_kind_of_failure_is_recovered_by_itself_under_a_monitor(shows: Sym
     assert one.down_s >= STAGES.start_s
 
 
-@pytest.mark.parametrize("shows", [Symptom.CRASH, Symptom.NODE_CRASH, Symptom.NODE_GONE, Symptom.NOTICE])
+@pytest.mark.parametrize("shows", [Symptom.CRASH, Symptom.NODE_CRASH, Symptom.NODE_GONE])
 def test_without_a_monitor_the_run_is_back_and_called_recovered_by_nothing(shows: Symptom) -> None:
     one = played(shows, STAGES, monitored=False)
     assert not one.recovers
@@ -65,21 +65,11 @@ def test_a_playbook_that_hands_over_is_played_so() -> None:
     assert (one.restarts, one.pages) == (0, 1)
 
 
-def test_a_save_that_outlasts_its_deadline_is_not_resumed_from_and_a_policy_may_give_it_longer() -> None:
-    short = _with(FaultClass.PLANNED_END, deadline=Deadline.SHORT)
-    patient = _with(FaultClass.PLANNED_END, deadline=Deadline.FULL)
-    long_save = replace(STAGES, save_s=60.0)
-    assert not played(Symptom.NOTICE, long_save, monitored=True, policy=short).is_saved
-    assert played(Symptom.NOTICE, long_save, monitored=True, policy=patient).is_saved
-
-
-def test_saving_stopping_and_starting_take_what_they_are_given() -> None:
+def test_stopping_and_starting_take_what_they_are_given() -> None:
     crash = played(Symptom.CRASH, replace(STAGES, start_s=77.0), monitored=True)
     assert crash.down_s == pytest.approx(77.0, abs=5.0)
     hang = played(Symptom.HANG, replace(STAGES, stop_s=500.0), monitored=True)
     assert hang.down_s == pytest.approx(500.0 + STAGES.start_s, abs=60.0)
-    notice = played(Symptom.NOTICE, STAGES, monitored=True)
-    assert notice.trains_on_s == pytest.approx(STAGES.save_s + STAGES.stop_s, abs=5.0)
 
 
 def test_the_first_rung_is_that_of_the_projects_own_table() -> None:
@@ -88,9 +78,3 @@ def test_the_first_rung_is_that_of_the_projects_own_table() -> None:
     assert str(ours.answer(Case(cause=NIC, setting=SETTING)).rung) == "replace"
     assert str(ours.answer(Case(cause=HOST, setting=SETTING)).rung) == "reboot"
     assert str(ours.answer(Case(cause=HOST, setting=SETTING, repaired=True)).rung) == "replace"
-
-
-def test_a_run_never_trains_on_after_its_instance_is_gone() -> None:
-    slow = replace(SETTING, save_s=280.0)
-    answer = Rekindle().answer(Case(cause=SPOT, setting=slow))
-    assert answer.detect_s + answer.trains_on_s <= 120.0

@@ -11,11 +11,10 @@ import pytest
 
 from fleets.causes import SOFTWARE
 from fleets.figures import Setting
-from fleets.intervals import daly_s, least_loss, try_intervals, young_s
+from fleets.intervals import daly_s, least_loss, p99_spares, try_intervals, young_s
 from fleets.rekindle_rows import Rekindle
 from fleets.rivals import TimeoutAndPerson
 from fleets.runs import Failure, play
-from fleets.spares import p99_spares
 from rekindle.doctor.stack.runs import best_interval
 
 

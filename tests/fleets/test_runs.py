@@ -20,7 +20,6 @@ from fleets.causes import (
     NIC,
     SILENT_CORRUPTION,
     SOFTWARE,
-    SPOT,
     Cause,
 )
 from fleets.costs import mean_of_plays
@@ -50,11 +49,10 @@ by_name = pytest.mark.parametrize("rules", EVERY, ids=lambda rules: str(rules.na
 def _drawn(rng: random.Random, *, wall_s: float, mean_s: float) -> list[Failure]:
     found, at = [], rng.expovariate(1 / mean_s)
     while at < wall_s:
-        cause = rng.choice((*CAUSES, SPOT))
-        back = at + rng.uniform(0, 7200) if cause is SPOT else None
+        cause = rng.choice(CAUSES)
         lasts = cause in (FLAKY, FLAKY_HANG)
         node = rng.randrange(3) if lasts else rng.randrange(64)
-        found.append(Failure(at_s=at, cause=cause, node=node, lasts=lasts, back_at_s=back))
+        found.append(Failure(at_s=at, cause=cause, node=node, lasts=lasts))
         at += rng.expovariate(1 / mean_s)
     return found
 
@@ -208,14 +206,6 @@ def test_a_node_that_breaks_in_a_recovery_is_waited_for_within_it() -> None:
     both = play(two, Rekindle(), SETTING, wall_s=DAY_S)
     assert both.incidents == 1
     assert one.lost_s[0] < both.lost_s[0] < 2 * one.lost_s[0]
-
-
-def test_capacity_is_waited_for_alike_under_every_policy() -> None:
-    taken = [Failure(at_s=20_000, cause=SPOT, back_at_s=60_000)]
-    for rules in (Rekindle(), TimeoutAndPerson(), Nvrx(), RestartAlways()):
-        done = play(taken, rules, SETTING, wall_s=DAY_S)
-        assert done.lost_s[0] >= 60_000 + SETTING.restart_s - 20_000 - 3030
-        assert done.incidents == 1
 
 
 class _Never:

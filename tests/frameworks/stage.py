@@ -26,8 +26,8 @@ from localcloud.cloud import STACK, Cloud
 from localcloud.platforms.places import take_ports
 from localcloud.platforms.processes import Processes
 from localcloud.stack import deploy_rekindle
-from localcloud.waiting import ask_until
 from rekindle.cli.main import main as rekindle
+from tests.waiting import ask_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("ddp_train.py")

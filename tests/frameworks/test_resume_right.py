@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rekindle.checkpoints.folders import discover_in, newest_complete, problems_at
 from rekindle.integrations import torch as integration
-from rekindle.integrations.rng import draws_of, restore_rng, rng_state, tell_of_draws
+from rekindle.integrations.rng import draws_of, restore_rng, rng_state
 from rekindle.protocol.launch_orders import ResumePlan
 
 PATIENCE_S = 240
@@ -420,19 +420,53 @@ def test_data_that_draw_random_numbers_draw_the_same_after_a_resume(workers: int
     assert len({str(batch) for batch in whole}) == 16
 
 
-def test_whether_data_draw_is_seen_without_drawing(caplog: pytest.LogCaptureFixture) -> None:
+def test_whether_data_draw_is_seen_without_drawing() -> None:
     before = rng_state()
     assert draws_of(Noisy()) == "torch"
     assert draws_of(list(range(5))) is None
     assert draws_of(iter(())) is None
-    for data, workers, is_told in ((Noisy(), 2, True), (Noisy(), 0, False), (list(range(5)), 2, False)):
-        caplog.clear()
-        tell_of_draws(torch.utils.data.DataLoader(data, num_workers=workers))
-        assert ("draw random numbers (torch)" in caplog.text) is is_told
-    tell_of_draws(None)
     after = rng_state()
     assert torch.equal(before["torch"], after["torch"])
     assert before["python"] == after["python"]
+
+
+class Opened(Dataset[int]):
+    """Opens its file when it is first read, so that each worker has one of its own, as HDF5 and LMDB need it."""
+
+    def __init__(self) -> None:
+        self.opened_by: int | None = None
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        self.opened_by = self.opened_by or os.getpid()
+        return self.opened_by
+
+
+def test_data_that_are_opened_in_each_worker_are_not_read_in_the_process_that_forks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState
+
+    from rekindle.integrations.accelerate import Rekindle
+
+    for name, value in {"REKINDLE_JOB_ID": "job", "REKINDLE_MAILBOX": str(tmp_path), "REKINDLE_METRICS": "off"}.items():
+        monkeypatch.setenv(name, value)
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+    accelerator, data = Accelerator(cpu=True), Opened()
+    run = Rekindle(accelerator, tmp_path / "checkpoints", signals=())
+    opened_by = {
+        int(number)
+        for _, batch in run.steps(accelerator.prepare(DataLoader(data, num_workers=2)), 4)
+        for number in batch
+    }
+    run.finish()
+    assert data.opened_by is None
+    assert os.getpid() not in opened_by
+    assert len(opened_by) == 2
 
 
 def test_a_background_save_that_failed_does_not_prevent_the_next(tmp_path: Path) -> None:

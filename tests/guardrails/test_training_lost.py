@@ -11,9 +11,8 @@ import pytest
 from chalicelib.domain.model.action import Notify, ResubmitJob, Severity
 from chalicelib.domain.model.approvals import ApprovalAnswer
 from chalicelib.domain.model.incident import Incident, Phase
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, Observation
+from chalicelib.domain.model.observation import AttemptStatus, CheckpointView, JobRecord, Observation
 from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.resume.passed_over import PassedOver, passed_over
 from rekindle.protocol.signals import FaultClass

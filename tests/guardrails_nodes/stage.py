@@ -11,8 +11,8 @@ from chalicelib.services.intake.intake import Intake
 from chalicelib.services.operator.orders import Orders
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.hardware_ledger import HardwareLedgers
-from localcloud.memory_ports import RememberedExecutions
-from tests.fakes.watching import FakeAlarmBoard
+from tests.fakes.executions import RememberedExecutions
+from tests.fakes.watching import FakeAlarmStore
 from tests.fakes.world import FakeClusterReader, FakeMailbox, FakePolicies
 from tests.services.node_world import CLUSTER, NodeWorld
 
@@ -47,7 +47,7 @@ class Yard(NodeWorld):
         self.orders = Orders(
             intake=self.intake,
             policies=FakePolicies(policy),
-            alarms=Alarms(board=FakeAlarmBoard(), mailbox=mailbox, **common),
+            alarms=Alarms(alarm_store=FakeAlarmStore(), mailbox=mailbox, **common),
             head_nodes=self.site,
             **common,
         )

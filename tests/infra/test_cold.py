@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.ingest.patterns import PATTERNS
+from chalicelib.ingest.detail_types import PATTERNS
 from infra.functions import FUNCTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +40,7 @@ FORBIDDEN = {
 }
 NEEDED = {
     "monitor_event": {"chalicelib.ingest.monitor"},
-    "recover": {SDK, SHAPES, "chalicelib.recovery.entry"},
+    "recover": {SDK, SHAPES, "chalicelib.recovery.workflow"},
     "sweep": {SWEEP},
     "app": {API},
 }

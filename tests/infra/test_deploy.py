@@ -13,11 +13,11 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.asking import DeploymentError, stack_name
 from infra.deploy.artefacts import Artefacts
 from infra.deploy.deployment import Deployment
 from infra.grants import POLICIES
 from infra.package import BUNDLE, TEMPLATE
+from infra.target_stack import DeploymentError, stack_name
 from rekindle.cli.main import main as rekindle
 from rekindle.client.errors import Exit
 from tests.cli.service import FakeService, serve

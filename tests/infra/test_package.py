@@ -230,11 +230,11 @@ def test_the_full_bundle_is_pure_python_and_has_the_offline_template(
         "import sys, zoneinfo\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "zoneinfo.reset_tzpath([])\n"
-        "from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind\n"
+        "from chalicelib.domain.notices.channels import AppriseConfig, ChannelKind\n"
         "from chalicelib.channels.apprise_channel import AppriseChannel\n"
         "class Secrets:\n"
         "    def secret(self, name): return 'pagerduty://' + 'a' * 32 + '@' + 'b' * 32\n"
-        "config = ChannelConfig(name='x', kind=ChannelKind.APPRISE, wants=(), texts={'url_secret': 'x'})\n"
+        "config = AppriseConfig(name='x', kind=ChannelKind.APPRISE, url_secret='x')\n"
         "AppriseChannel(config, Secrets(), clock=None)\n"
         "print(zoneinfo.ZoneInfo('Europe/Zurich'))\n"
     )

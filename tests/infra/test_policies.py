@@ -36,7 +36,7 @@ ONLY = {
     "sqs:CreateQueue": {"agent_event", "api_handler"},
     "sagemaker:DescribeClusterEvent": {"hyperpod_event", "api_handler"},
     "cloudwatch:ListTagsForResource": {"alarm_event", "api_handler"},
-    "ssm:PutParameter": {"api_handler"},  # policies and prices
+    "ssm:PutParameter": {"api_handler"},  # policies
     "ssm:GetParameters": {"api_handler", "deliver"},  # channels' secrets
     "sagemaker:CreateTrainingJob": {"recover"},
     "sagemaker:StopTrainingJob": {"recover"},

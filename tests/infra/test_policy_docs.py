@@ -10,13 +10,13 @@ import fastjsonschema
 import pytest
 
 from chalicelib.domain.model.errors import InvalidPolicy
-from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, every_field
+from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.policy.fields import specs
 from chalicelib.domain.policy.guard_rules import ApprovalCondition, ApprovalRule, Window
 from chalicelib.domain.policy.playbooks import Deadline, Response
 from infra.package import ROOT
 from infra.policy_docs import page_text, schema
-from tests.domain.policy_values import at, wrong_values
+from tests.domain.policy_values import at, every_field, wrong_values
 
 BY_HAND = (ROOT / "docs" / "policy.md").read_text(encoding="utf-8")
 NO_FIELDS = {"nodes.json", "nodes.first", "budgets.py"}  # a file of the agent's, a rule, a module

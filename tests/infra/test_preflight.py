@@ -11,10 +11,10 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.asking import DeploymentError, Finding, Importance
 from infra.deploy.deployment import Deployment
-from infra.preflight.checks import look
 from infra.preflight.checks import main as preflight_main
+from infra.preflight.checks import run_checks
+from infra.target_stack import DeploymentError, Finding, Importance
 from localcloud.aws.answers import AwsError
 from rekindle.cli.main import main as rekindle
 from rekindle.client.errors import Exit
@@ -37,13 +37,13 @@ def found(account: LiveAccount, package: Path) -> Callable[..., list[Finding]]:
     """What is found for these parameters."""
 
     def found(**parameters: str) -> list[Finding]:
-        return list(look(account.session, "rekindle", package=package, parameters=parameters))
+        return list(run_checks(account.session, "rekindle", package=package, parameters=parameters))
 
     return found
 
 
 def problems(found: list[Finding]) -> list[str]:
-    lines = [str(finding) for finding in found if finding.weight is Importance.PROBLEM]
+    lines = [str(finding) for finding in found if finding.importance is Importance.PROBLEM]
     assert all("\n" not in line and " -> " in line for line in lines)
     return lines
 
@@ -59,43 +59,43 @@ def test_an_empty_account_has_nothing_to_say(found: Callable[..., list[Finding]]
 
 def test_a_region_without_durable_functions_is_named(aws_settings: None, package: Path) -> None:
     with live_account(has_durable_functions=False) as account:
-        line = only(list(look(account.session, "rekindle", package=package)))
+        line = only(list(run_checks(account.session, "rekindle", package=package)))
     assert line.startswith(f"problem: Lambda in {REGION} has no durable functions -> choose a Region")
 
 
 def test_more_concurrency_than_the_account_can_reserve(aws_settings: None, package: Path) -> None:
     with live_account(concurrency=120) as account:
         wanted = {"EventConcurrency": "10"}
-        line = only(list(look(account.session, "rekindle", package=package, parameters=wanted)))
+        line = only(list(run_checks(account.session, "rekindle", package=package, parameters=wanted)))
         assert "EventConcurrency reserves 30 concurrent executions and the account can reserve 20" in line
         wanted = {"EventConcurrency": "5"}
-        assert problems(list(look(account.session, "rekindle", package=package, parameters=wanted))) == []
+        assert problems(list(run_checks(account.session, "rekindle", package=package, parameters=wanted))) == []
 
 
 def test_an_update_may_reserve_again_what_it_has_reserved(aws_settings: None, package: Path) -> None:
     with live_account(concurrency=140) as account:
         Deployment(session=account.session, stack="rekindle").deploy(package, parameters={"EventConcurrency": "10"})
         account.region.reserved = 40
-        assert problems(list(look(account.session, "rekindle", package=package))) == []
+        assert problems(list(run_checks(account.session, "rekindle", package=package))) == []
 
 
 def test_a_new_account_s_few_executions_are_a_note(aws_settings: None, package: Path) -> None:
     with live_account(concurrency=10) as account:
-        (one,) = look(account.session, "rekindle", package=package)
-    assert one.weight is Importance.NOTE
+        (one,) = run_checks(account.session, "rekindle", package=package)
+    assert one.importance is Importance.NOTE
     assert "only 10 functions at once" in one.what
     assert "L-B99A9384" in one.remedy
 
 
 def test_no_room_for_the_code(aws_settings: None, package: Path) -> None:
     with live_account(code_limit=1_000_000, code_bytes=999_000) as account:
-        line = only(list(look(account.session, "rekindle", package=package)))
+        line = only(list(run_checks(account.session, "rekindle", package=package)))
     assert "Lambda code storage in bytes: 999000 of 1000000 are used" in line
 
 
 def test_no_room_for_rules_and_buses(aws_settings: None, package: Path) -> None:
     with live_account(quotas={("events", "L-244521F2"): 4, ("events", "L-658A4FD9"): 1}) as account:
-        lines = problems(list(look(account.session, "rekindle", package=package)))
+        lines = problems(list(run_checks(account.session, "rekindle", package=package)))
     assert [line.partition(":")[2].strip().partition(":")[0] for line in lines] == [
         "EventBridge rules on the default bus",
         "EventBridge buses",
@@ -116,8 +116,8 @@ def test_no_room_for_roles(found: Callable[..., list[Finding]], account: LiveAcc
 
 def test_a_quota_that_nobody_tells_is_a_note(aws_settings: None, package: Path) -> None:
     with live_account(quotas={}) as account:
-        (one,) = look(account.session, "rekindle", package=package)
-    assert one.weight is Importance.NOTE
+        (one,) = run_checks(account.session, "rekindle", package=package)
+    assert one.importance is Importance.NOTE
     assert "quotas could not be checked" in one.what
 
 
@@ -221,17 +221,17 @@ def test_training_logs_need_their_log_group(account: LiveAccount, found: Callabl
     assert found(TrainingLogSignatures="yes") == []
 
 
-# ---- an earlier life -------------------------------------------------------------------------------------------------
+# ---- an earlier deployment -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_what_an_earlier_life_kept_is_taken_up(
+def test_what_an_earlier_deployment_kept_is_taken_up(
     account: LiveAccount, found: Callable[..., list[Finding]], package: Path
 ) -> None:
     deployment = Deployment(session=account.session, stack="rekindle")
     deployment.deploy(package, parameters={})
     deployment.remove()
-    assert [(finding.weight, finding.what.partition(" of an earlier")[0]) for finding in found()] == [
+    assert [(finding.importance, finding.what.partition(" of an earlier")[0]) for finding in found()] == [
         (Importance.NOTE, "the table rekindle"),
         (Importance.NOTE, f"the bucket {BUCKET}"),
     ]
@@ -256,7 +256,7 @@ def test_a_table_of_another_form_is_not_taken_up(account: LiveAccount, found: Ca
             }
         ],
     )
-    assert "the table rekindle of an earlier life has another GlobalSecondaryIndexes" in only(found())
+    assert "the table rekindle of an earlier deployment has another GlobalSecondaryIndexes" in only(found())
 
 
 def test_a_table_of_another_stack_is_left_alone(
@@ -457,5 +457,8 @@ def test_what_may_not_be_asked_is_a_note(aws_settings: None, package: Path) -> N
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("AWS_ENDPOINT_URL_SERVICE_QUOTAS", url)
-        (one,) = look(boto3.session.Session(region_name=REGION), "rekindle", package=package)
-    assert (one.weight, one.remedy) == (Importance.NOTE, "deploy with credentials that may ask, or check it yourself")
+        (one,) = run_checks(boto3.session.Session(region_name=REGION), "rekindle", package=package)
+    assert (one.importance, one.remedy) == (
+        Importance.NOTE,
+        "deploy with credentials that may ask, or check it yourself",
+    )

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from chalicelib import bootstrap
-from infra.asking import Asked
 from infra.package import ROOT
 from infra.smoke.__main__ import NotReady, place_of
 from infra.smoke.run import Smoke, SmokeTarget, WaitLimits, package
+from infra.target_stack import TargetStack
 from localcloud.demo.stage import MONITOR, POLICY_DOCUMENT
 from rekindle.client.api import Client
 from tests.infra.live_account import ACCOUNT_ID
@@ -168,11 +168,11 @@ class _Iam:
 def test_what_the_account_lacks_is_told_before_anything_is_made(
     existing: dict[str, Any] | None, tags: list[dict[str, str]], said: str
 ) -> None:
-    asked = Asked(
+    target = TargetStack(
         session=None, stack="rekindle", account_id=ACCOUNT_ID, existing=existing, _clients={"iam": _Iam(tags)}
     )
     with pytest.raises(NotReady, match=said):
-        place_of(asked, role=None, image=None, instance="ml.m5.large", policy="default")
+        place_of(target, role=None, image=None, instance="ml.m5.large", policy="default")
 
 
 def test_the_container_s_package_is_whole(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from infra.asking import DeploymentError
 from infra.deploy.deployment import Deployment
 from infra.package import TEMPLATE
+from infra.target_stack import DeploymentError
 from tests.infra.live_account import ACCOUNT_ID, LiveAccount, live_account
 from tests.infra.stack_reading import REGION, Template
 

@@ -161,7 +161,7 @@ def test_only_the_rules_of_our_own_events_stand_on_our_own_bus(transformed: Temp
 
 
 def test_the_pattern_of_each_rule_is_the_ingest_s_own(transformed: Template) -> None:
-    ingest = importlib.import_module("chalicelib.ingest.patterns")
+    ingest = importlib.import_module("chalicelib.ingest.detail_types")
     patterns = ingest.PATTERNS | {"notice_event": ingest.NOTICES}
     by_function = {
         rule["Targets"][0]["Arn"]["Fn::GetAtt"][0]: rule.get("EventPattern")

@@ -9,7 +9,7 @@ import pytest
 from moto.events.models import EventPattern
 
 from chalicelib.ingest import agent, detail_types, ec2, monitor
-from chalicelib.ingest.patterns import PATTERNS
+from chalicelib.ingest.detail_types import PATTERNS
 from rekindle.protocol.signals import MONITOR_SOURCE, EventType
 from rekindle.slurm_agent.base.ports import NewsType
 from rekindle.slurm_agent.publishing import publisher

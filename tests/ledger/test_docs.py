@@ -11,7 +11,8 @@ from chalicelib.domain.reporting.counterfactual import (
     NODE_REPLACE_S,
     RESTART_S,
 )
-from chalicelib.services.reporting.ledgers import MAX_DAYS, MAX_INCIDENTS, MAX_OF_JOB
+from chalicelib.domain.reporting.windows import MAX_DAYS
+from chalicelib.services.reporting.ledgers import MAX_INCIDENTS, MAX_OF_JOB
 from tests.ledger.books import incident, ledger
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.lost_time import POISONS
-from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of, total_of
+from chalicelib.domain.reporting.sums import fleet_ettr, job_sums, sums_of, total_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from rekindle.protocol.signals import FaultClass
 from tests.ledger.books import POD, at, incident, ledger, restart
@@ -23,7 +23,6 @@ from tests.ledger.test_ledger_invariants import incidents
 from tests.sizes import examples
 
 NOW = at(100_000)
-NO_RUN = RunNow(last_step=Unknown("x"), step_s=Unknown("x"))
 
 
 def job(*, active: bool = False, ended: float | None = 50_000) -> Job:
@@ -61,7 +60,7 @@ def test_a_sum_is_its_known_parts_and_unknown_where_there_are_none(quantities: l
 @given(st.lists(incidents(), max_size=6), st.booleans(), st.floats(0, 90_000))
 def test_a_jobs_figures_are_those_of_its_incidents(many: list[Incident], active: bool, ended: float) -> None:
     books = [ledger(incident, now=100_000) for incident in many]
-    body = job_sums(job(active=active, ended=ended), [attempt()], books, NO_RUN, now=NOW)
+    body = job_sums(job(active=active, ended=ended), [attempt()], books, now=NOW)
     assert {name: body[name] for name in sums_of(books)} == sums_of(books)
     for name in ("steps_lost", "steps_saved", "gpu_hours_lost", "dollars_lost", "dollars_saved"):
         parts = [getattr(book, name) for book in books]
@@ -78,7 +77,7 @@ def test_a_jobs_figures_are_those_of_its_incidents(many: list[Incident], active:
 @given(st.lists(incidents(), max_size=6), st.booleans())
 def test_an_ettr_is_a_share_and_never_above_what_it_is_at_most(many: list[Incident], active: bool) -> None:
     books = [ledger(incident, now=100_000) for incident in many]
-    whole = job_sums(job(active=active), [attempt()], books, NO_RUN, now=NOW)
+    whole = job_sums(job(active=active), [attempt()], books, now=NOW)
     fleet = fleet_ettr([job(active=active)], books, since=at(0), now=NOW)
     is_open = any(incident.closed_at is None for incident in many)
     for body in (whole, fleet):
@@ -102,13 +101,13 @@ def test_an_ettr_is_a_share_and_never_above_what_it_is_at_most(many: list[Incide
 )
 def test_no_figure_of_a_run_that_is_over_moves_on(one: Job, last: Attempt) -> None:
     books = [ledger(incident(), now=100_000)]
-    early, late = (job_sums(one, [last], books, NO_RUN, now=NOW + timedelta(days=days)) for days in (0, 30))
+    early, late = (job_sums(one, [last], books, now=NOW + timedelta(days=days)) for days in (0, 30))
     assert early == late
     assert isinstance(early["ettr"], float)
 
 
 def test_a_run_whose_end_is_not_known_has_no_ettr() -> None:
-    body = job_sums(job(active=False, ended=None), [attempt()], [ledger(incident())], NO_RUN, now=NOW)
+    body = job_sums(job(active=False, ended=None), [attempt()], [ledger(incident())], now=NOW)
     assert body["ettr"] == body["wall_s"] == {"unknown": "when the run ended is not known"}
     assert body["until"] is None
 
@@ -116,7 +115,7 @@ def test_a_run_whose_end_is_not_known_has_no_ettr() -> None:
 def test_an_open_incident_leaves_no_at_most_and_the_fleet_counts_up_to_its_onset() -> None:
     going_on = incident(phases=((Phase.RESUBMITTING, 60), (Phase.VERIFYING, 90)), onset=Known(0.0))
     books = [ledger(going_on, now=100_000)]
-    body = job_sums(job(active=True), [attempt()], books, NO_RUN, now=NOW)
+    body = job_sums(job(active=True), [attempt()], books, now=NOW)
     assert body["ettr"] == {"unknown": "what one Incident cost is not known: it is still open"}
     assert body["ettr_at_most"] == {"unknown": "an Incident is open"}
     early, late = (fleet_ettr([job(active=True)], books, since=at(-1), now=at(later)) for later in (1_000, 90_000))

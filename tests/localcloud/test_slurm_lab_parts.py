@@ -16,9 +16,9 @@ import pytest
 
 from localcloud.keeper import KEEPER
 from localcloud.platforms.places import MAX_PORTS, take_ports
-from localcloud.slurm.conf import Timers, conf_text, jobcomp_lines
-from localcloud.slurm.install import ENV_ROOT, Installation, SlurmMissing
-from localcloud.slurm.processes import is_alive
+from tests.slurm.lab.conf import Timers, conf_text, jobcomp_lines
+from tests.slurm.lab.install import ENV_ROOT, Installation, SlurmMissing
+from tests.slurm.lab.processes import is_alive
 
 PATIENCE_S = 120.0
 # A daemon whose child lives in a session of its own, as a slurmstepd does, and outlives it.

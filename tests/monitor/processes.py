@@ -8,6 +8,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.monitor.boxes import PATIENCE_S
@@ -98,3 +100,10 @@ class Script:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.02)

@@ -10,11 +10,15 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rekindle.monitor.mail.boxes import DirectoryBox
+from rekindle.monitor.mail.holding import lives_in
 from rekindle.protocol.keys import heartbeat_key, manifest_prefix, parse_key, reply_key, request_key
 from rekindle.protocol.lives import Claim, Standing, life_key, named, split_name
 from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Heartbeat, ReplyOutcome
@@ -206,6 +210,24 @@ def test_a_double_of_a_run_that_trains_falls_silent(launch: Callable[..., Script
 
 
 @pytest.mark.long
+def test_a_run_is_still_known_after_many_doubles_that_were_refused(
+    launch: Callable[..., Script], tmp_path: Path
+) -> None:
+    """As where an evaluation with the run's environment is started every hour."""
+    run = launch()
+    run.heard()
+    until(lambda: (tmp_path / heartbeat_key("run-1")).exists() and heartbeat(tmp_path).step is not None)
+    own = claim(tmp_path, 0)
+    assert own is not None
+    for life in range(1, 20):
+        refused = replace(own, life=life, standing=Standing.REFUSED, process="gone 1 1", why="the run trains")
+        (tmp_path / refused.key).write_bytes(refused.to_json())
+    double = launch()
+    double.heard()
+    until(lambda: (found := claim(tmp_path, 20)) is not None and found.standing is Standing.REFUSED)
+    assert not told(run, "save")["superseded"]
+
+
 def test_a_run_that_is_killed_is_followed_by_a_new_life(launch: Callable[..., Script], tmp_path: Path) -> None:
     run = launch()
     run.heard()
@@ -312,6 +334,21 @@ def test_the_last_heartbeat_of_a_life_frees_the_run_though_its_process_lives(
     second = launch()
     second.heard()
     assert (claim(tmp_path, 1) or pytest.fail("no claim")).standing is Standing.HELD
+
+
+def test_a_life_ended_when_the_next_one_began_however_many_followed(tmp_path: Path) -> None:
+    """So that what its process saves later, where that lives on, is not resumed from."""
+    box = DirectoryBox(str(tmp_path))
+    for life in range(20):
+        at = datetime(2026, 11, 21, 9, life, tzinfo=UTC)
+        held = Claim(job_id="j", attempt="run-1", life=life, rank=0, standing=Standing.HELD, process="h 1 1", at=at)
+        box.put(held.key, held.to_json())
+        os.utime(tmp_path / held.key, (at.timestamp(), at.timestamp()))
+    lives = lives_in(box)
+    assert [lives.ended_at("run-1", life) for life in (0, 18)] == [
+        datetime(2026, 11, 21, 9, minute, tzinfo=UTC) for minute in (1, 19)
+    ]
+    assert lives.ended_at("run-1", 19) is None
 
 
 def test_a_script_that_replaces_itself_begins_a_new_life(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ PLAIN = re.compile(r"threading\.(?:Event|Lock|Semaphore|BoundedSemaphore|Barrier
 # Where one stands all the same, and why no handler meets it.
 ALLOWED = {
     ("monitor/base/worker.py", "pause = threading.Event()"): "made by each call, for itself",
-    ("monitor/saving/negotiation.py", "pause = threading.Event()"): "made by each call, for itself",
+    ("monitor/saving/joint_save.py", "pause = threading.Event()"): "made by each call, for itself",
     ("monitor/saving/measure.py", "threading.Event().wait(SETTLE_S)"): "made by each call, for itself",
     ("monitor/mail/slurm.py", "threading.Event().wait(wait_s)"): "made by each call, for itself",
     (

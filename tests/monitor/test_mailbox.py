@@ -182,7 +182,7 @@ def test_any_field_replaced_by_anything_is_read_whole_or_refused_by_name(message
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_missing_required_field_is_named(message: Any) -> None:
-    optional = {"superseded", "reason", "why", "data", "incident_id", "loss_health", "hears", "links", "is_last"}
+    optional = {"superseded", "reason", "why", "data", "incident_id", "loss_health", "is_last"}
     optional |= {"life", "died_of"}
     wire = json.loads(message.to_json())
     for name, value in wire.items():

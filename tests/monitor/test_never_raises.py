@@ -430,3 +430,31 @@ def test_a_process_that_may_have_no_more_threads_keeps_its_handlers_and_no_half_
         assert errors.count("could not start") == 1
     finally:
         script.end()
+
+
+@pytest.mark.process
+def test_the_thread_that_judges_losses_is_begun_later_where_the_process_may_have_none_at_first(tmp_path: Path) -> None:
+    script = Script(
+        tmp_path,
+        """
+        import rekindle.monitor
+        saved = []
+        mon = start(save=lambda step, kind: saved.append(step) or str(here / "step"), signals=("USR1",))
+        (here / "step").write_bytes(b"weights")
+        threading.stack_size(1 << 46)  # the kernel refuses such a stack: "can't start new thread"
+        mon.step(1, loss=1.0)
+        threading.stack_size(0)
+        mon.step(2, loss=1.0)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        mon.step(3, loss=1.0)
+        mon.finish()
+        say(saved=saved)
+        """,
+    )
+    try:
+        assert script.heard() == {"saved": [3]}
+        code, errors = script.ended()
+        assert code == 0
+        assert errors.count("failed in late") == 1
+    finally:
+        script.end()

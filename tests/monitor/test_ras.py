@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from rekindle.detectors.ranks import ACCUSES_NO_NODE, RankRule, find_suspects
+from rekindle.detectors.rank_rules import ACCUSES_NO_NODE, RankRule
+from rekindle.detectors.ranks import find_suspects
 from rekindle.detectors.ras import MAX_ANSWER_BYTES, read_ras
 from rekindle.monitor.base.trouble import Trouble
 from rekindle.monitor.liveness import ras as asked

@@ -15,7 +15,8 @@ import pytest
 from rekindle.detectors.frames import training_frames, waits_in
 from rekindle.detectors.pace import StragglerWatch
 from rekindle.detectors.points import Severity
-from rekindle.detectors.ranks import RankRule, find_suspects, first_bad
+from rekindle.detectors.rank_rules import RankRule
+from rekindle.detectors.ranks import find_suspects, first_bad
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.state import RunState

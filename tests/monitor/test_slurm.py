@@ -18,7 +18,7 @@ from rekindle.monitor import Monitor
 from rekindle.monitor.live import LiveMonitor
 from rekindle.monitor.mail.boxes import DirectoryBox
 from rekindle.protocol.cluster.cluster_name import cluster_named
-from rekindle.protocol.keys import fence_key, manifest_prefix, plan_key
+from rekindle.protocol.keys import fence_key, manifest_key, manifest_prefix, plan_key
 from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT,
     ENV_CHECKPOINT_DIR,
@@ -236,6 +236,18 @@ def test_a_run_that_is_not_watched_is_still_told_its_plan(env: dict[str, str], t
     assert silent.resume.step == 40
 
 
+def test_a_run_that_has_sealed_very_many_checkpoints_goes_on_from_the_newest(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    """A month of them, one in three minutes."""
+    box = DirectoryBox(env[ENV_MAILBOX])
+    sealed(box, newest := checkpoint(tmp_path, 60_000), 60_000)
+    for step in range(1, 14_401):
+        (tmp_path / "mail" / manifest_key(step, "slurm.hpc.17")).touch()
+    monitor = begin(started, env | {"SLURM_RESTART_COUNT": "1"})
+    assert (monitor.resume.step, monitor.resume_path) == (60_000, str(newest))
+
+
 @pytest.mark.parametrize("plan", [None, b"{", b'{"v":1,"attempt":"slurm.hpc.17.r9"}'])
 def test_a_restart_that_nobody_planned_goes_on_from_the_newest_good_checkpoint_and_keeps_skipping(
     started: list[Monitor], env: dict[str, str], tmp_path: Path, plan: bytes | None
@@ -271,14 +283,19 @@ def test_a_restart_that_nobody_planned_goes_on_from_the_newest_good_checkpoint_a
     assert monitor.should_skip(26)
 
 
+def sent_back(box: DirectoryBox, folder: Path) -> None:
+    """The first restart is planned: from step 100, without the data of the 20 steps after it."""
+    back = ResumePlan(step=100, uri=str(checkpoint(folder, 100)), skip=(SkipWindow(from_step=101, to_step=120),))
+    order = AttemptOrder(job_id="slurm.hpc.17", attempt_number=2, resume=back)
+    box.put(plan_key("slurm.hpc.17.r1"), Plan.of(attempt="slurm.hpc.17.r1", order=order, written_at=AT).to_json())
+
+
 def test_a_restart_that_nobody_planned_does_not_go_back_to_what_the_last_plan_left_behind(
     started: list[Monitor], env: dict[str, str], tmp_path: Path
 ) -> None:
     box = DirectoryBox(env[ENV_MAILBOX])
     sealed(box, checkpoint(tmp_path, 300), 300)  # of the first start; its loss had diverged
-    back = ResumePlan(step=100, uri=str(checkpoint(tmp_path, 100)), skip=(SkipWindow(from_step=101, to_step=120),))
-    order = AttemptOrder(job_id="slurm.hpc.17", attempt_number=2, resume=back)
-    box.put(plan_key("slurm.hpc.17.r1"), Plan.of(attempt="slurm.hpc.17.r1", order=order, written_at=AT).to_json())
+    sent_back(box, tmp_path)
     monitor = begin(started, env | {"SLURM_RESTART_COUNT": "2"})
     assert monitor.resume.step == 100
     assert monitor.should_skip(110)
@@ -286,6 +303,29 @@ def test_a_restart_that_nobody_planned_does_not_go_back_to_what_the_last_plan_le
     monitor = begin(started, env | {"SLURM_RESTART_COUNT": "2"})
     assert monitor.resume.step == 150
     assert monitor.should_skip(110)
+
+
+def test_however_often_slurm_has_restarted_a_job_since_its_last_plan_still_holds(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    """As on a partition whose jobs are preempted every day."""
+    box = DirectoryBox(env[ENV_MAILBOX])
+    sealed(box, checkpoint(tmp_path, 300), 300)  # of the first start; its loss had diverged
+    sent_back(box, tmp_path)
+    monitor = begin(started, env | {"SLURM_RESTART_COUNT": "30"})
+    assert monitor.resume.step == 100
+    assert monitor.should_skip(110)
+
+
+def test_however_many_the_last_plan_left_behind_what_was_saved_since_is_gone_on_from(
+    started: list[Monitor], env: dict[str, str], tmp_path: Path
+) -> None:
+    box = DirectoryBox(env[ENV_MAILBOX])
+    for step in range(300, 400):
+        sealed(box, checkpoint(tmp_path, step), step)  # of the first start; its loss had diverged
+    sent_back(box, tmp_path)
+    sealed(box, checkpoint(tmp_path, 150), 150, attempt="slurm.hpc.17.r1", attempt_number=2)
+    assert begin(started, env | {"SLURM_RESTART_COUNT": "2"}).resume.step == 150
 
 
 def test_the_newer_of_manifest_and_own_folder_wins_and_a_forensic_one_is_found_in_neither(

@@ -86,6 +86,6 @@ def told() -> Iterator[Told]:
         cloud.events.stop_schedules()  # the sweep is not what is tested
         # Receivers get a second of real time instead of ten; the cloud's own time is virtual.
         one = Told(cloud, service)
-        one.deliver_with(Makers(secrets=service.written, clock=cloud.clock, total_s=1.0))
+        one.deliver_with(replace(service.makers, total_s=1.0))
         yield one
     bootstrap.install(None)

@@ -19,7 +19,7 @@ from chalicelib import bootstrap
 from chalicelib.aws.dynamodb.incident_inbox import SIGNAL_MEMORY
 from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.notices.sources import sources_from_wire
-from chalicelib.ingest import alertmanager
+from chalicelib.ingest import alerts
 from localcloud.cloud import STACK, Cloud
 from localcloud.platforms.simulated_run import Script
 from localcloud.stack import deploy_rekindle
@@ -191,7 +191,7 @@ def test_an_alert_that_began_before_facts_are_remembered_opens_nothing() -> None
     source = sources_from_wire(SOURCES)["prom"]
     for age, opens in ((timedelta(days=12), True), (SIGNAL_MEMORY, False), (timedelta(days=60), False)):
         body = json.loads(golden("alertmanager_v4_firing", "lm", NOW - age))
-        (signal,) = alertmanager.parse(body, source, now=NOW)
+        (signal,) = alerts.parse_alertmanager(body, source, now=NOW)
         assert (signal.triggers, signal.fault) == (opens, "node_hardware")
 
 

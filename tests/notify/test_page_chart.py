@@ -23,7 +23,7 @@ from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
 from chalicelib.ports.sweep import MetricQuery, Series
 from chalicelib.services.reporting.curves import Curves
-from chalicelib.services.reporting.losses import Losses
+from chalicelib.services.reporting.pages import Losses
 from localcloud.memory_tables import MemoryJobs
 from tests.ledger import books
 from tests.sizes import examples

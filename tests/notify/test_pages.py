@@ -43,8 +43,7 @@ from chalicelib.domain.reporting.page_chart import LossCurve
 from chalicelib.domain.reporting.sentence import sentence_of
 from chalicelib.ports.notices import Address, PageLink
 from chalicelib.services.reporting.curves import Curves
-from chalicelib.services.reporting.losses import Losses
-from chalicelib.services.reporting.pages import WRITES, Pages
+from chalicelib.services.reporting.pages import WRITES, Losses, Pages
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from localcloud.worlds.recoveries import Script, World, crash_at, world
 from tests.ledger import books
@@ -494,7 +493,7 @@ def test_a_fresh_link_opens_the_page_over_http_and_nothing_opens_it_without_one(
 def test_each_told_change_writes_the_page_once_and_it_ends_with_the_end() -> None:
     with world() as w:
         written: list[str] = []
-        put = w.service.page_shelf.put
+        put = w.service.page_store.put
 
         class Counting(S3Pages):
             def put(self, incident_id: str, page: str) -> None:

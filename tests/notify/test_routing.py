@@ -9,7 +9,7 @@ import pytest
 
 from chalicelib.channels.bus import detail_of
 from chalicelib.channels.channel import read_notice
-from chalicelib.channels.routing import routed
+from chalicelib.channels.delivery.fan_out import routed
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.errors import InvalidSettings, MalformedEvent
 from chalicelib.domain.notices.channels import Channels

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chalicelib.channels.webhook import Webhook
-from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.notices.channels import ChannelKind, WebhookConfig
 from localcloud.aws.clock import RealClock
 from tests.notify.made import OLDER, SECRET, Secrets, notice
 from tests.notify.receiver import Got, Receiver
@@ -35,8 +35,14 @@ def _verify(secret: str, monkeypatch: pytest.MonkeyPatch, *, at: float) -> Calla
 
 @pytest.fixture
 def got(receiver: Receiver) -> Got:
-    settings = {"url": receiver.url, "signing_secret": "hook", "older_signing_secret": "older"}
-    config = ChannelConfig(name="ci", kind=ChannelKind.WEBHOOK, wants=(), texts=settings, flags={"private": True})
+    config = WebhookConfig(
+        name="ci",
+        kind=ChannelKind.WEBHOOK,
+        url=receiver.url,
+        signing_secret="hook",
+        older_signing_secret="older",
+        private=True,
+    )
     Webhook(config, Secrets(hook=SECRET, older=OLDER), clock=RealClock()).send(notice(), attempt=1)
     (one,) = receiver.got
     return one

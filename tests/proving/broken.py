@@ -60,7 +60,7 @@ def stopping_is_taken_for_stopped(world: World) -> None:
 def no_other_start_is_looked_for(world: World) -> None:
     """Neither by the service, in lists, mailboxes, chains and other Jobs, nor by the agent right before its start."""
     assert world.cluster is not None
-    world.cluster.model.check_beside = lambda old: None  # type: ignore[method-assign]
+    world.cluster.head.agent.orders.check_beside = lambda old: None  # type: ignore[method-assign]
     world.registry = Over(world.registry, active=lambda **_: iter(()))
     world.mailbox = Over(world.mailbox, heartbeat_times=lambda job: {})
     _scheduled(
@@ -74,7 +74,7 @@ def no_other_start_is_looked_for(world: World) -> None:
 def what_waits_is_not_told_of_the_next_start(world: World) -> None:
     """By the agent."""
     assert world.cluster is not None
-    world.cluster.model.wait_for = lambda new, **more: None  # type: ignore[method-assign]
+    world.cluster.head.agent.orders.wait_for = lambda new, **more: None  # type: ignore[method-assign]
 
 
 def every_run_is_said_to_be_stalled(world: World) -> None:
@@ -290,7 +290,7 @@ def auto_resume_is_not_read(world: World) -> None:
 
 def a_run_is_stopped_for_a_notice(world: World) -> None:
     """At once, without a save: every node that is announced to leave is taken for one that stands still."""
-    world.training.asked = lambda key, name: None  # type: ignore[method-assign]
+    world.training.requests.asked = lambda key, name: None  # type: ignore[method-assign]
 
     def change(view: AttemptView) -> AttemptView:
         attempt = world.training.attempts.get(view.name)

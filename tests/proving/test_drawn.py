@@ -65,7 +65,7 @@ def test_a_run_that_a_person_gives_to_the_other_stage_in_mid_recovery_is_submitt
 def test_metrics_that_are_late_come() -> None:
     source_fault = SourceFault(kind="metrics_late", by_s=600.0, to_s=1900.0)
     world, _ = played(Story(seed=1, runs=(Run(watch="metrics"),), source_faults=(source_fault,), length_s=1800.0))
-    points = world._metric("step", "lm", world.began_at, world.clock.now())
+    points = world.points.metric("step", world.runs["lm"], world.began_at, world.clock.now())
     age = world.clock.now() - points[-1][0]
     assert timedelta(minutes=11) <= age <= timedelta(minutes=13)
 

@@ -5,7 +5,8 @@ questions to people. Each part does what its story says, and a service that fail
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
@@ -18,6 +19,12 @@ from tests.proving.test_judge import CRASH, HANG, story
 
 ASKED = {"approvals": {"rules": [{"when": {"actions": ["ResubmitJob"]}, "deadline_s": 600, "default": "deny"}]}}
 ON_SLURM = {"platform": "slurm", "instances": 2}
+
+
+CRASHED_ON_SLURM = Run(troubles=(Trouble(kind="crash", step=42), Trouble(kind="crash", step=100)), **ON_SLURM)
+RETRY = Story(
+    seed=11, runs=(CRASHED_ON_SLURM,), nodes=8, actions=(PersonAction(what="retry", when="dead", delay_s=300.0),)
+)
 
 
 def asked(*actions: PersonAction) -> Story:
@@ -61,6 +68,35 @@ def test_a_step_that_auto_resume_runs_again_is_left_to_it() -> None:
     (attempt,) = world.training.attempts.values()
     assert attempt.first_step == 61
     assert attempt.step_at(world.clock.now()) > 100
+    assert not judge.unsafe
+
+
+def test_ours_saves_and_makes_way_for_the_retry_that_its_owner_submits_on_a_cluster() -> None:
+    world, judge = played(RETRY)
+    ours, theirs = world.training.attempts["slurm.ml.1.r1"], world.training.attempts["slurm.ml.2"]
+    assert (ours.is_ours, theirs.is_ours) == (True, False)
+    ended, began = ours.job.ended_at, theirs.trains_since
+    assert ended is not None
+    assert began is not None
+    assert ended - began < timedelta(minutes=2)
+    (notice,) = [item for item in world.people.notices if item.title.endswith("two attempts live")]
+    assert "slurm.ml.1.r1" in notice.text
+    assert "slurm.ml.2" in notice.text
+    assert not judge.unsafe
+
+
+def test_ours_does_not_make_way_for_a_retry_that_waits_for_its_nodes() -> None:
+    world, judge = played(replace(RETRY, nodes=2))
+    ours, theirs = world.training.attempts["slurm.ml.1.r1"], world.training.attempts["slurm.ml.2"]
+    assert ours.step_at(world.clock.now()) == 99  # to its own end
+    assert theirs.first_step is not None
+    assert not judge.unsafe
+
+
+def test_a_link_of_a_chain_and_a_retry_beside_it_are_no_second_attempts_of_ours() -> None:
+    world, judge = played(replace(RETRY, runs=(replace(CRASHED_ON_SLURM, chain="afterany"),)))
+    assert not any(attempt.is_ours for attempt in world.training.attempts.values())
+    assert not any(item.title.endswith("two attempts live") for item in world.people.notices)
     assert not judge.unsafe
 
 

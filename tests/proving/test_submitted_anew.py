@@ -81,5 +81,5 @@ def test_what_another_user_has_saved_in_its_mailbox_is_none_of_its_own() -> None
 
     assert read() == [60, 30]
     world.cluster.model.jobs[1].user = "eve"
-    world.cluster.agent.publish()
+    world.cluster.head.agent.publish()
     assert read() == []

@@ -35,7 +35,6 @@ MODULES: Final = (
     "rekindle.protocol.wire",
     "chalicelib.aws.s3.checkpoints",
     "chalicelib.aws.s3.discovered",
-    "chalicelib.aws.s3.found",
     "chalicelib.aws.s3.mailbox",
 )
 _TEXTS: Final = (str, bytes)

@@ -16,9 +16,9 @@ from moto import mock_aws
 from rekindle.protocol.cluster.documents import AgentDoc
 from rekindle.protocol.mailbox import Heartbeat, LossState, RunPhase
 from rekindle.protocol.manifests import OUTSIDE, Manifest, ManifestFile, SaveKind
+from rekindle.slurm_agent.base.ports import OutputVerdict
 from rekindle.slurm_agent.base.problems import Problems
 from rekindle.slurm_agent.files import worker, workers
-from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob, FollowedJobs

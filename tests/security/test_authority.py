@@ -11,7 +11,7 @@ import pytest
 from chalicelib.domain.model.errors import MalformedEvent
 from chalicelib.domain.model.signal import SignalKind, SignalSource
 from chalicelib.domain.notices.sources import Auth, Source, SourceKind
-from chalicelib.ingest import webhook
+from chalicelib.ingest import alerts
 from rekindle.protocol.signals import FaultClass
 from tests.cli.service import FakeService
 
@@ -73,7 +73,7 @@ def test_no_alert_claims_an_order_or_a_conclusion_of_ours(fault: str) -> None:
         "source": "operator",
         "labels": {"rekindle_job": "lm", "rekindle_fault": fault, "kind": "order_stop", "approval_id": "a1"},
     }
-    (signal,) = webhook.parse(body, source, now=NOW)
+    (signal,) = alerts.parse_generic(body, source, now=NOW)
     assert (signal.kind, signal.source) == (SignalKind.EXTERNAL_ALERT, SignalSource.WEBHOOK)
     assert signal.fault not in (FaultClass.OPERATOR_ORDER, FaultClass.NO_PROGRESS)
     assert signal.triggers is False
@@ -85,4 +85,4 @@ def test_no_alert_names_what_is_no_name(subject: str, name: str) -> None:
     source = Source(name="tool", kind=SourceKind.GENERIC, auth=Auth.STANDARD, secret="s")
     body = {"id": "a", "name": "n", "status": "firing", "at": NOW.isoformat(), "summary": "s"}
     with pytest.raises(MalformedEvent, match=f"rekindle_{subject}"):
-        webhook.parse(body | {"labels": {f"rekindle_{subject}": name}}, source, now=NOW)
+        alerts.parse_generic(body | {"labels": {f"rekindle_{subject}": name}}, source, now=NOW)

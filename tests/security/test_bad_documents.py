@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from chalicelib.domain.model.errors import RecoveryError
+from rekindle.monitor.mail.exchange import Note
 from rekindle.protocol.message import Message
 from rekindle.protocol.wire import MAX_DEPTH, MailboxError, Place, parse_json
 from rekindle.slurm_agent.base.ports import SlurmError
@@ -35,12 +36,13 @@ NOT_READERS = (
     "rekindle.monitor.saving.file_clock.",
     "rekindle.signatures.__getattr__",
     "rekindle.protocol.message.Message.from_json",  # of no message in particular
+    "rekindle.monitor.mail.exchange.Note.from_text",  # of no note in particular
 )
 FOUND = {
     name: reader
     for name, reader in readers().items()
     if not name.startswith(NOT_READERS) and not name.rpartition(".")[2].startswith("_")
-}
+} | {f"{kind.__module__}.{kind.__name__}.from_text": kind.from_text for kind in Note.__subclasses__()}
 
 
 def corpus() -> Iterator[tuple[str, str, bytes]]:

@@ -10,7 +10,7 @@ from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus
 from chalicelib.domain.model.signal import SignalKind, SignalSource
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.protocol.signals import FaultClass
 from tests.domain.looks import MINUTE, NOW, checkpoint, incident, look, seen, signal, view
 

@@ -90,6 +90,7 @@ NOT_PLAYED: dict[str, set[str]] = {
     "alarms of Jobs that ask for them": {"sweep JobAlarms", "sweep ReadAlarms", "api_handler JobAlarms"},
     "one process holds all functions here, and another had read it": {
         "deliver Channels",
+        "api_handler Prices",
         "recover AgentQueues",
         "api_handler Channels",
     },

@@ -28,13 +28,15 @@ from chalicelib.services.perform.perform import ActionExecutor
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome as Taken
 from chalicelib.services.reporting.outcome import OutcomeKind
-from localcloud.memory_ports import RememberedExecutions
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
-from localcloud.slurm.model import ENDED, SimJob, SlurmModel
+from localcloud.slurm.job import ENDED, SimJob
+from localcloud.slurm.model import SlurmModel
+from localcloud.slurm.orders import SlurmOrders
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc, EndedBy, NodesDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.signals import FaultClass
-from tests.fakes.watching import FakeAlarmBoard
+from tests.fakes.executions import RememberedExecutions
+from tests.fakes.watching import FakeAlarmStore
 from tests.fakes.world import FakeAnnouncer, FakeClock, FakeClusterReader, FakeMailbox, FakePolicies
 from tests.services.world import World
 
@@ -101,7 +103,7 @@ class ModelHeadNodes:
         waiting, self.queue = self.queue, []
         for order in waiting:
             for _ in range(2 if twice else 1):
-                self.model.take(order)
+                SlurmOrders(self.model).take(order)
 
     def publish(self) -> None:
         self.board = self.model.docs()
@@ -152,7 +154,7 @@ class SlurmWorld(World):
             intake=self.handed_on,
             **common,
         )
-        self.alarms = Alarms(board=FakeAlarmBoard(), mailbox=self.mailbox, **common)
+        self.alarms = Alarms(alarm_store=FakeAlarmStore(), mailbox=self.mailbox, **common)
         self.orders = Orders(
             intake=self.intake,
             registry=self.registry,

@@ -7,7 +7,7 @@ import typing
 
 import pytest
 
-from chalicelib.domain.model.action import ACTIONS, HARMFUL
+from chalicelib.domain.model.action import ACTIONS
 from chalicelib.domain.model.node_actions import ActionBase
 from chalicelib.domain.policy.guard_rules import Harm
 from chalicelib.services.perform import perform
@@ -31,7 +31,7 @@ def test_its_handler_takes_it(kind: type[ActionBase]) -> None:
 def test_it_has_words_and_says_whether_it_may_harm(kind: type[ActionBase]) -> None:
     label = kind.label.fget(object.__new__(kind))  # type: ignore[attr-defined]
     assert label == f"{words.action_word(kind.__name__)} ({kind.__name__})"
-    assert (kind.__name__ in set(Harm)) is kind.harmful is (kind.__name__ in HARMFUL)
+    assert (kind.__name__ in set(Harm)) is kind.harmful
 
 
 def test_every_class_of_an_action_is_in_the_one_list() -> None:

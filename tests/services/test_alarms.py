@@ -46,23 +46,23 @@ def cloud() -> Iterator[Cloud]:
 
 def test_a_jobs_alarms_are_made_once_under_fixed_names_and_tags_and_removed(cloud: Cloud) -> None:
     client = cloud.client("cloudwatch")
-    board = CloudWatchAlarms(client, stack="prod")
+    store = CloudWatchAlarms(client, stack="prod")
     job = a_job(watch=WatchPlan(alarms=AlarmMode.JOB, hang_minutes=20))
-    names = board.put(job)
+    names = store.put(job)
     assert names == ("prod-job-lm-hang", "prod-job-lm-non-finite", "prod-job-lm-throughput")
-    assert board.put(job) == names
+    assert store.put(job) == names
     made = {alarm["AlarmName"]: alarm for alarm in client.describe_alarms()["MetricAlarms"]}
     assert set(made) == set(names)
     hang = made["prod-job-lm-hang"]
     assert (hang["EvaluationPeriods"], hang["TreatMissingData"]) == (20, "breaching")
-    assert board.tags_of(hang["AlarmArn"]) == {"rekindle:stack": "prod", "rekindle:job": "lm"}
-    assert board.tags_of(ARN) == {}
-    assert board.listed("") == (frozenset({"lm"}), "")
-    board.put_shared()
-    assert board.listed("") == (frozenset({"lm"}), "")  # the shared one is no Job's
-    board.remove(["lm", "never-had-any"])
-    board.remove_shared()
-    board.remove_shared()
+    assert store.tags_of(hang["AlarmArn"]) == {"rekindle:stack": "prod", "rekindle:job": "lm"}
+    assert store.tags_of(ARN) == {}
+    assert store.listed("") == (frozenset({"lm"}), "")
+    store.put_shared()
+    assert store.listed("") == (frozenset({"lm"}), "")  # the shared one is no Job's
+    store.remove(["lm", "never-had-any"])
+    store.remove_shared()
+    store.remove_shared()
     assert client.describe_alarms()["MetricAlarms"] == []
 
 
@@ -74,10 +74,10 @@ def test_what_is_asked_for_is_what_cloudwatch_takes() -> None:
         def put_metric_alarm(self, **request: Any) -> None:
             asked.append(request)
 
-    board = CloudWatchAlarms(Client(), stack="s" * 100)
-    board.put(a_job("j" * 128, watch=WatchPlan(alarms=AlarmMode.JOB)))
-    board.put(a_job(watch=WatchPlan(loss="train:loss", alarms=AlarmMode.JOB)))
-    board.put_shared()
+    store = CloudWatchAlarms(Client(), stack="s" * 100)
+    store.put(a_job("j" * 128, watch=WatchPlan(alarms=AlarmMode.JOB)))
+    store.put(a_job(watch=WatchPlan(loss="train:loss", alarms=AlarmMode.JOB)))
+    store.put_shared()
     assert [request_problems("cloudwatch", "PutMetricAlarm", request) for request in asked] == [[]] * 5
     assert asked[3]["Dimensions"] == [{"Name": "TrainingJobName", "Value": "lm"}]
     assert [entry.get("Expression") for entry in asked[4]["Metrics"]] == [
@@ -88,10 +88,10 @@ def test_what_is_asked_for_is_what_cloudwatch_takes() -> None:
 @pytest.mark.parametrize("job_id", ["lm", "lm-hang", "a.b_c-non-finite-throughput"])
 @pytest.mark.parametrize("kind", AlarmKind)
 def test_an_alarms_name_gives_its_job_back(job_id: str, kind: AlarmKind) -> None:
-    board = CloudWatchAlarms(None, stack="prod")
-    assert board.job_of(board.name_of(job_id, kind)) == job_id
-    assert board.job_of(f"prod-jobs-{kind}") == ""
-    assert board.job_of("prod-function-errors") == ""
+    store = CloudWatchAlarms(None, stack="prod")
+    assert store.job_of(store.name_of(job_id, kind)) == job_id
+    assert store.job_of(f"prod-jobs-{kind}") == ""
+    assert store.job_of("prod-function-errors") == ""
 
 
 def test_a_quota_that_is_used_up_has_its_own_name(cloud: Cloud) -> None:
@@ -151,10 +151,10 @@ def test_a_registration_makes_the_alarms_and_a_second_one_changes_them() -> None
     w.scheduler.put("plain")
     watch = read_watch({"alarms": "job", "metrics": {"loss": "train:loss"}, "hang_minutes": 30})
     job = w.orders.register(training_job="plain", policy=None, mailbox=None, watch=watch)
-    assert (job.watch.hang_minutes, job.watch.alarms_state, w.board.own) == (30, "made:plain", {"plain": "plain"})
+    assert (job.watch.hang_minutes, job.watch.alarms_state, w.alarm_store.own) == (30, "made:plain", {"plain": "plain"})
     assert w.orders.register(training_job="plain", policy=None, mailbox=None) == w.registry.get("plain")
     job = w.orders.register(training_job="plain", policy=None, mailbox=None, watch=read_watch({"alarms": "none"}))
-    assert (job.watch.loss, job.watch.alarms, w.board.own) == ("train:loss", AlarmMode.NONE, {})
+    assert (job.watch.loss, job.watch.alarms, w.alarm_store.own) == ("train:loss", AlarmMode.NONE, {})
 
 
 # --- whose is it ---
@@ -171,15 +171,15 @@ def test_a_users_own_alarm_is_understood_by_its_tags_looked_up_once() -> None:
     with pytest.raises(NotOurs) as caught:
         dispatch.parse(raw)
     assert dispatch.alarm_to_look_up(raw, caught.value) == ARN
-    w.board.tags[ARN] = {"rekindle:job": JOB, "rekindle:fault": "hang", "team": "lm"}
+    w.alarm_store.tags[ARN] = {"rekindle:job": JOB, "rekindle:fault": "hang", "team": "lm"}
     for _ in range(3):
         tags = w.alarms.tags_of(ARN)
     (signal,) = dispatch.parse(dispatch.with_alarm_tags(raw, tags))
     assert (signal.job_id, signal.fault) == (JOB, FaultClass.HANG)
-    assert w.board.lookups == [ARN]
+    assert w.alarm_store.lookups == [ARN]
     w.clock.advance(timedelta(minutes=6))
     w.alarms.tags_of(ARN)
-    assert w.board.lookups == [ARN, ARN]  # tags may change
+    assert w.alarm_store.lookups == [ARN, ARN]  # tags may change
 
 
 def test_what_is_remembered_of_tags_is_bounded() -> None:
@@ -187,9 +187,9 @@ def test_what_is_remembered_of_tags_is_bounded() -> None:
     for number in range(2000):
         w.alarms.tags_of(f"{ARN}-{number}")
     w.alarms.tags_of(f"{ARN}-1999")
-    assert len(w.board.lookups) == 2000
+    assert len(w.alarm_store.lookups) == 2000
     w.alarms.tags_of(f"{ARN}-0")
-    assert len(w.board.lookups) == 2001
+    assert len(w.alarm_store.lookups) == 2001
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_only_an_alarm_that_rings_and_names_nothing_is_worth_the_question(raw: d
 
 def test_tags_that_may_not_be_read_make_it_nobodys_and_tags_not_now_make_it_come_again(cloud: Cloud) -> None:
     w = World()
-    alarms = replace(w.alarms, board=CloudWatchAlarms(cloud.client("cloudwatch"), stack="prod"))
+    alarms = replace(w.alarms, alarm_store=CloudWatchAlarms(cloud.client("cloudwatch"), stack="prod"))
     cloud.wire.disturb("cloudwatch.ListTagsForResource", FailureMode.REFUSE)
     with pytest.raises(NotOurs):
         alarms.tags_of(ARN)

@@ -10,8 +10,9 @@ import pytest
 
 from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.job import Attempt, Job, WatchPlan
+from chalicelib.domain.reporting.windows import MAX_MINUTES
 from chalicelib.platforms.training_job.platform import TRAINING_JOB
-from chalicelib.services.reporting.curves import CURVES, MAX_MINUTES, MAX_POINTS, Curves, period_for
+from chalicelib.services.reporting.curves import CURVES, MAX_POINTS, Curves, period_for
 from localcloud.memory_tables import MemoryJobs
 from rekindle.monitor.base.metrics import Sample, aggregate
 from tests.fakes.fleet import fleet
@@ -113,7 +114,7 @@ def test_what_a_fine_monitor_sends_comes_back_by_the_second_in_one_call() -> Non
         (name,) = [job.job_id for job in f.service.registry.active()]
         now = f.cloud.clock.now()
         for second in range(20):
-            data, _ = aggregate(
+            data = aggregate(
                 [Sample(step=second, step_s=0.5, loss=3.0 - second / 10)],
                 at=now - timedelta(seconds=20 - second),
                 dimensions={"JobId": name},

@@ -74,4 +74,4 @@ def doubters(one: Incident, steps: tuple[Step, ...], *before: Incident, **more: 
     )
     listed = Known(NodesDoc(cluster="ml", seen_at=NOW, nodes=nodes))
     opened, closed = ([one], []) if one.is_open else ([], [one])
-    return RepairLoad(opened=opened, closed=[*closed, *before], now=NOW).beside(away, listed).doubted_by
+    return RepairLoad(opened=opened, closed=[*closed, *before], now=NOW).load_for(away, listed).doubted_by

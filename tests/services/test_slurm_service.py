@@ -32,13 +32,14 @@ from chalicelib.services.sweep.clusters import SweepClusters
 from chalicelib.services.sweep.job_check import JobCheck
 from chalicelib.services.sweep.sweep import Sweep, SweepFigures
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_ports import MemoryMarks, RememberedExecutions
+from localcloud.memory_ports import MemoryMarks
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, NodeFacts, NodesDoc, SlurmState
 from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.signals import FaultClass
+from tests.fakes.executions import RememberedExecutions
 from tests.fakes.headnodes import FakeHeadNodes
-from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMetrics, FakeSaves
+from tests.fakes.watching import FakeAlarmStore, FakeListing, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     START,
     FakeAnnouncer,
@@ -80,7 +81,7 @@ class World:
             announcer=self.announcer,
             **common,
         )
-        alarms = Alarms(board=FakeAlarmBoard(), mailbox=self.mailbox, **common)
+        alarms = Alarms(alarm_store=FakeAlarmStore(), mailbox=self.mailbox, **common)
         self.sweep = Sweep(
             store=self.store,
             registry=self.registry,

@@ -11,7 +11,6 @@ from chalicelib.domain.model.action import (
     Action,
     ActionResult,
     AdoptAttempt,
-    CaptureStacks,
     CordonNode,
     Done,
     ExcludeNodes,
@@ -31,7 +30,6 @@ from chalicelib.services.observe.shared_mailbox import LINK_SETTLES, NextLink, n
 from chalicelib.services.perform.cluster_orders import ANSWER_LATE, CORDON_VALID, MAX_TRIES
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
-from rekindle.protocol.cluster.orders import Signal as OrderSignal
 from rekindle.protocol.signals import FaultClass
 from tests.services.slurm_world import ModelHeadNodes, SlurmWorld
 
@@ -132,17 +130,6 @@ def test_an_order_that_always_fails_is_not_given_for_ever(w: SlurmWorld) -> None
         answered(w, newest, Outcome.FAILED)
     assert result.done is Done.UNAVAILABLE
     assert len(w.head.first) == MAX_TRIES
-
-
-def test_stacks_are_ordered_once_and_an_agent_that_is_away_holds_nothing_up(w: SlurmWorld) -> None:
-    incident = opened(w)
-    capture = CaptureStacks(attempt=w.job.attempt, handle=str(w.job.slurm_job), signal="USR2", why="")
-    assert [act(w, incident, capture).done for _ in range(2)] == [Done.PENDING, Done.PENDING]
-    [order] = w.head.first.values()
-    assert (order.verb, order.signal, order.attempt) == (Verb.STACKS, OrderSignal.USR2, w.job.attempt)
-    assert act(w, incident, replace(capture, signal="KILL")).done is Done.REFUSED
-    w.perform = replace(w.perform, head_nodes=Away(w.model, w.clock))
-    assert act(w, incident, capture).done is Done.UNAVAILABLE
 
 
 def test_an_exclusion_is_one_order_per_list(w: SlurmWorld) -> None:

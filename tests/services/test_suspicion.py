@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chalicelib.domain.decision.verdict import suspects_text
+from chalicelib.domain.decision.reported import suspects_text
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView

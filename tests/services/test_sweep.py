@@ -671,19 +671,19 @@ def test_alarms_are_made_once_and_follow_a_new_attempt() -> None:
     w = World()
     add(w, "plain", mailbox="", watch=WatchPlan(loss="train:loss", alarms=AlarmMode.JOB))
     w.sweep.run()
-    assert w.board.own == {"plain": "plain"}
+    assert w.alarm_store.own == {"plain": "plain"}
     assert w.registry.get("plain").watch.alarms_state == "made:plain"
     job = w.registry.get("plain")
     w.scheduler.put("plain-r2", AttemptStatus.RUNNING)
     w.registry.add_attempt(
         job, Attempt(job_id="plain", number=2, name="plain-r2", submitted_at=START), now=w.clock.now()
     )
-    w.board.own.clear()
+    w.alarm_store.own.clear()
     w.sweep.run()
-    assert w.board.own == {"plain": "plain-r2"}
-    w.board.own.clear()
+    assert w.alarm_store.own == {"plain": "plain-r2"}
+    w.alarm_store.own.clear()
     w.sweep.run()
-    assert w.board.own == {}  # made: nothing is asked again
+    assert w.alarm_store.own == {}  # made: nothing is asked again
 
 
 def test_alarms_of_jobs_that_are_over_are_removed_page_by_page() -> None:
@@ -694,42 +694,42 @@ def test_alarms_of_jobs_that_are_over_are_removed_page_by_page() -> None:
     for n in (0, 3, 4):
         w.registry.deactivate(f"m{n}", ended_at=w.clock.now())
     w.registry.set_watch("m1", WatchPlan())
-    w.board.own |= {"stranger": "stranger"}
+    w.alarm_store.own |= {"stranger": "stranger"}
     w.marks.mark = replace(w.marks.mark, round=59)
     for _ in range(4):
         w.sweep.run()
-    assert set(w.board.own) == {"m2"}
+    assert set(w.alarm_store.own) == {"m2"}
 
 
 def test_the_shared_alarm_goes_with_the_last_job_that_asked_for_it() -> None:
     w = World()
     add(w, "m0", watch=WatchPlan(alarms=AlarmMode.SHARED))
     w.sweep.run()
-    assert w.board.has_shared
+    assert w.alarm_store.has_shared
     w.marks.mark = replace(w.marks.mark, round=59)
     w.sweep.run()
-    assert w.board.has_shared
+    assert w.alarm_store.has_shared
     w.registry.deactivate("m0", ended_at=w.clock.now())
     w.marks.mark = replace(w.marks.mark, round=119)
     w.sweep.run()
-    assert not w.board.has_shared
+    assert not w.alarm_store.has_shared
 
 
 def test_a_quota_that_is_used_up_is_written_down_once_and_protects_all_the_same() -> None:
     w = World()
-    w.board.quota = 0
+    w.alarm_store.quota = 0
     add(w, "m0", watch=WatchPlan(alarms=AlarmMode.JOB))
     w.scheduler.put("m0", AttemptStatus.FAILED, failure_reason="boom")
     swept = w.sweep.run()
     assert [(outcome.what, outcome.job_id) for outcome in swept.outcomes] == [(OutcomeKind.OPENED, "m0")]
     assert w.registry.get("m0").watch.alarms_state.startswith("refused:the account's quota")
-    w.board.quota = 5
+    w.alarm_store.quota = 5
     assert w.alarms.ensure(w.registry.get("m0")).watch.alarms_state.startswith("refused:")
-    assert w.board.own == {}
+    assert w.alarm_store.own == {}
     asked_again = w.alarms.change(w.registry.get("m0"), WatchPlan(alarms=AlarmMode.JOB))
-    assert (asked_again.watch.alarms_state, set(w.board.own)) == ("made:job", {"m0"})
+    assert (asked_again.watch.alarms_state, set(w.alarm_store.own)) == ("made:job", {"m0"})
     w.alarms.change(asked_again, WatchPlan(alarms=AlarmMode.SHARED))
-    assert (w.board.own, w.board.has_shared) == ({}, True)
+    assert (w.alarm_store.own, w.alarm_store.has_shared) == ({}, True)
 
 
 def test_jobs_that_fall_silent_together_make_their_source_the_suspect() -> None:

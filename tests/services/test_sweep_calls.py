@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from benchmarks.bench_sweep import fits
 from chalicelib.domain.model.job import WatchPlan
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.signal import SignalKind
@@ -258,13 +257,3 @@ def test_pages_of_one_answer_are_put_together_and_an_unfinished_one_is_unknown()
     assert found["0"] == Known(((at[0], 0.0), (at[1], 1.0), (at[2], 2.0)))
     assert found["1"] == Known(((at[0], 0.0),))
     assert all(isinstance(found[key], Unknown) for key in ("2", "3", "4"))  # partial, failed, never mentioned
-
-
-def test_the_measurement_of_a_sweep_needs_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`make bench ARGS=sweep` is run on machines that have none."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
-        monkeypatch.setenv(name, "/nonexistent")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    assert fits(10).startswith("10 Jobs: ")

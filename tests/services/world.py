@@ -30,10 +30,11 @@ from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.sweep.job_check import JobCheck
 from chalicelib.services.sweep.sweep import Sweep
 from chalicelib.services.sweep.unheard import UnheardAttempts
-from localcloud.memory_ports import MemoryMarks, RememberedExecutions
+from localcloud.memory_ports import MemoryMarks
 from localcloud.memory_tables import MemoryIncidents, MemoryJobs
 from rekindle.protocol.signals import FaultClass
-from tests.fakes.watching import FakeAlarmBoard, FakeListing, FakeMetrics, FakeSaves
+from tests.fakes.executions import RememberedExecutions
+from tests.fakes.watching import FakeAlarmStore, FakeListing, FakeMetrics, FakeSaves
 from tests.fakes.world import (
     FakeAnnouncer,
     FakeClock,
@@ -152,9 +153,14 @@ class World:
         self.perform = ActionExecutor(
             mailbox=self.mailbox, announcer=self.announcer, head_nodes=head_nodes, intake=takes_nodes, **common
         )
-        self.metrics, self.saves, self.marks, self.board = FakeMetrics(), FakeSaves(), MemoryMarks(), FakeAlarmBoard()
+        self.metrics, self.saves, self.marks, self.alarm_store = (
+            FakeMetrics(),
+            FakeSaves(),
+            MemoryMarks(),
+            FakeAlarmStore(),
+        )
         self.listing = FakeListing(self.scheduler)
-        self.alarms = Alarms(board=self.board, mailbox=self.mailbox, **common)
+        self.alarms = Alarms(alarm_store=self.alarm_store, mailbox=self.mailbox, **common)
         self.sweep = Sweep(
             store=self.store,
             registry=self.registry,

@@ -58,15 +58,6 @@ def test_xid_154s_own_text_wins_over_the_table() -> None:
     assert classify(drained).first_response is FirstResponse.MONITOR
 
 
-def test_the_health_agents_recommendation_wins_over_all() -> None:
-    text = "NVRM: Xid (PCI:0:1): 31, MMU Fault"
-    verdict = classify(text, recommended=FirstResponse.REPLACE)
-    assert (verdict.label, verdict.first_response) == (Label.XID_31_MMU_FAULT, FirstResponse.REPLACE)
-    assert (verdict.fault, verdict.rule) == (FaultClass.NODE_HARDWARE, "agent.xid_31")
-    assert classify(text, recommended=FirstResponse.UNKNOWN) == classify(text)
-    assert classify("all is well", recommended=FirstResponse.REPLACE) == BENIGN
-
-
 @pytest.mark.parametrize(
     ("text", "label"),
     [

@@ -15,7 +15,7 @@ from chalicelib.domain.model.errors import DependencyUnavailable, InvalidSetting
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Unknown
-from chalicelib.domain.notices.channels import ChannelConfig, ChannelKind
+from chalicelib.domain.notices.channels import ChannelKind, SlackConfig
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.ports.notices import Address
 from rekindle.protocol.quantities import amount
@@ -93,12 +93,7 @@ def test_without_a_console_a_signed_link_says_when_it_ends_and_beside_it_stands_
 
 @pytest.mark.parametrize("address", ["http://ops.example", "https://ops.example/?a=b", "ops.example", "https://a b/"])
 def test_an_address_that_cannot_be_linked_is_refused_by_name(address: str) -> None:
-    config = ChannelConfig(
-        name="ops",
-        kind=ChannelKind.SLACK,
-        wants=(),
-        texts={"channel": "C0123ABCD", "token_secret": "t", "console_url": address},
-    )
+    config = SlackConfig(name="ops", kind=ChannelKind.SLACK, channel="C0123ABCD", token_secret="t", console_url=address)
     with pytest.raises(InvalidSettings, match=r"channels\.ops\.console_url"):
         slack_settings(config)
 

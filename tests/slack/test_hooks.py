@@ -44,10 +44,10 @@ from chalicelib.services.operator.switches import Switches
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome
 from localcloud.aws.template import create_table
-from localcloud.memory_ports import RememberedExecutions
 from tests.adapters.conftest import make_client
 from tests.canary import CANARY, SLACK_SIGNING_SECRET, SLACK_TOKEN
-from tests.fakes.watching import FakeAlarmBoard
+from tests.fakes.executions import RememberedExecutions
+from tests.fakes.watching import FakeAlarmStore
 from tests.fakes.world import FakeClusterReader, FakeMailbox, FakePolicies, FakeScheduler
 from tests.sizes import examples
 from tests.slack.conftest import Watch
@@ -206,7 +206,9 @@ def gate(slack: FakeSlack, aws: tuple[Any, Any]) -> Gate:
             registry=registry,
             scheduler=scheduler,
             policies=FakePolicies(),
-            alarms=Alarms(board=FakeAlarmBoard(), registry=registry, scheduler=scheduler, mailbox=mailbox, clock=clock),
+            alarms=Alarms(
+                alarm_store=FakeAlarmStore(), registry=registry, scheduler=scheduler, mailbox=mailbox, clock=clock
+            ),
             clock=clock,
         ),
         switches=Switches(registry=registry, clock=clock),

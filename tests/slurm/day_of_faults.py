@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Verb
 from tests.slurm.head import Head, bucket, script, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 FIELDS: Final = "JobID,JobName,State,Submit,Start,End,QOS,AdminComment%-90"
 

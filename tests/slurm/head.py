@@ -18,7 +18,6 @@ from typing import Any
 import boto3
 from moto import mock_aws
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import attempt_key, order_key
 from rekindle.protocol.cluster.orders import Order, OrderResult, Verb
@@ -27,6 +26,7 @@ from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.process import Agent
 from rekindle.slurm_agent.slurm.build import build
+from tests.slurm.lab.lab import SlurmLab
 
 BUCKET = "stack"
 PATIENCE_S = 240.0

@@ -27,17 +27,17 @@ from chalicelib.domain.policy.document import overlaid
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
 from localcloud.demo.undisturbed import Undisturbed
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.hyperpod import HyperPodLab
-from localcloud.slurm.lab import SlurmLab
 from localcloud.stack import deploy_rekindle
-from localcloud.waiting import ask_until
 from rekindle.cli.main import main as rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult
 from rekindle.protocol.keys import fence_key
 from rekindle.protocol.mailbox import Fence
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.hyperpod import HyperPodLab
+from tests.slurm.lab.lab import SlurmLab
+from tests.waiting import ask_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("train.py")

@@ -13,13 +13,13 @@ import pytest
 
 from chalicelib.domain.model.start_view import Waits
 from chalicelib.platforms.slurm.pending_reasons import wait_of
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.protocol.cluster.queue_place import QueueFact
 from tests.slurm.day_of_faults import Day
 from tests.slurm.head import Head, bucket, lines, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 pytestmark = pytest.mark.versions

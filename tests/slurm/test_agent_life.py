@@ -24,12 +24,12 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Barred, Order, OrderResult, Outcome, Verb
 from tests.slurm import head_node
 from tests.slurm.head import until
+from tests.slurm.lab.hyperpod import HyperPodLab
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"

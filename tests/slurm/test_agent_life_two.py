@@ -15,11 +15,11 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.slurm.hyperpod import HyperPodLab
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key
 from rekindle.protocol.cluster.orders import Verb
 from tests.slurm import head_node
+from tests.slurm.lab.hyperpod import HyperPodLab
 from tests.slurm.test_agent_life import BUCKET, CLUSTER, SLEEPS, Site, bundle, said
 
 __all__ = ["bundle"]  # the fixture

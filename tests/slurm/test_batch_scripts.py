@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.names import first_attempt
 from rekindle.protocol.keys import heartbeat_key, manifest_prefix
 from rekindle.protocol.mailbox import Heartbeat
 from rekindle.protocol.manifests import Manifest, SaveKind
-from rekindle.protocol.reports import RankReport, ReportKind, report_prefix
 from tests.sealed import check_files
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[2]
@@ -89,11 +88,6 @@ class Run:
         """The first start's."""
         return Heartbeat.from_json((self.home / heartbeat_key(self.attempt(0))).read_bytes())
 
-    def stacks(self) -> list[RankReport]:
-        """What the ranks of the first start answered when they were asked for their stacks."""
-        told = (self.home / report_prefix(self.attempt(0))).glob(f"{ReportKind.ASKED.value}-*.json")
-        return [RankReport.from_json(path.read_bytes()) for path in told]
-
     def step(self, restart: int = 0) -> int:
         """The step that a start's monitor told of last; 0 before its first."""
         path = self.home / heartbeat_key(self.attempt(restart))
@@ -145,18 +139,3 @@ def test_a_batch_script_saves_on_a_signal_is_requeued_and_ends_as_if_nothing_had
 
     undisturbed = Run(lab, example, tmp_path / "undisturbed", pace_s=0.0)
     assert undisturbed.finish() == weights
-
-
-def test_all_ranks_write_their_stacks_when_they_are_asked_and_go_on(lab: SlurmLab, tmp_path: Path) -> None:
-    run = Run(lab, "slurm_torchrun", tmp_path / "asked", pace_s=PACE_S, steps=100_000)
-    try:
-        run.until(lambda: run.step() >= 1, "its first step")
-        run.until(lambda: run.heartbeat().hears == "USR2", "that nothing in the step would die of the question")
-        lab.run("scancel", "--signal=USR2", str(run.job))
-        run.until(lambda: len(run.stacks()) == run.heartbeat().world_size, "the stacks of all ranks")
-        assert all("train.py" in stack.stacks for stack in run.stacks())
-        reached = run.step()
-        run.until(lambda: run.step() > reached, "the next step")
-        assert lab.job_state(run.job) == "RUNNING"
-    finally:
-        lab.run("scancel", str(run.job))

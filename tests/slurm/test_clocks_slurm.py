@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.install import COMMANDS
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.base.clock import AwsClock, SystemClock
 from tests.slurm.head import Head, bucket, lines, runs_as_one_copy, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.install import COMMANDS
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 pytestmark = pytest.mark.versions

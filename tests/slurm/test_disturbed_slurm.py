@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
-from rekindle.protocol.cluster.documents import EndedBy, JobSpec, SlurmState
-from rekindle.protocol.cluster.names import spec_key
+from rekindle.protocol.cluster.documents import EndedBy, SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
-from tests.slurm.head import BUCKET, Head, alive, bucket, lines, runs_as_one_copy, saved, script, spec_of, until
+from tests.slurm.head import Head, alive, bucket, lines, runs_as_one_copy, saved, script, spec_of, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 THEIRS = '{"APS": {"auto_resume_mode": "requeue"}}'  # what HyperPod's own agent writes
 OURS = "rekindle:gentle,mailbox=s3://b/lm,signal=B:USR1,min_nodes=1"
@@ -87,8 +86,9 @@ def test_a_comment_that_another_tool_overwrites_loses_neither_the_hold_nor_the_p
     head.look()
     assert policies(head, next_) == [("gentle", "s3://b/lm")]
     assert [doc.attempt for doc in head.agent.parts.slurm.waiting()] == [next_], "it can be given back"
-    body = head.s3.get_object(Bucket=BUCKET, Key=spec_key("lab", spec_of(head, job, next_)))["Body"].read()
-    assert (JobSpec.from_json(body).options["comment"] or "").startswith("rekindle:gentle,"), "a copy asks for the same"
+    kept = head.agent.parts.kept.get(spec_of(head, job, next_))
+    assert kept is not None
+    assert (kept.options["comment"] or "").startswith("rekindle:gentle,"), "a copy asks for the same"
     answer = head.carry_out(Verb.REQUEUE, attempt=name, slurm_job=job, new_attempt=next_)
     assert answer.outcome is Outcome.DONE, answer
     until(lambda: len(lines(runs)) == 2, "it to run again", head.look)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import SlurmState
 from tests.slurm.head import Head, bucket, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.versions
 

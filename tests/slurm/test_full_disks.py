@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from tests.slurm.head import Head, bucket, script, until
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a file system of a test's own needs root")
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.reading.run import KILLED_S, PATIENCE_S
 from tests.slurm.head import Head, bucket, lines, runs_as_one_copy, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 SLACK_S = 60.0  # of a busy machine

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from tests.agent_slurm.conftest import Kept
 from tests.agent_slurm.test_hangs import heartbeat_in, s3  # noqa: F401
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.never_answers import CannotMount, never_answers
 from tests.slurm.test_numbers_slurm import HeadNode
 

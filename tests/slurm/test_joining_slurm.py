@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.base.ports import Memory, OwnActions
+from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.slurm.build import AgentContext, build
 from rekindle.slurm_agent.watching.watcher import Watch
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.versions
 OURS = "rekindle:gentle,signal=USR1"
@@ -54,19 +55,21 @@ def lab() -> Iterator[SlurmLab]:
 
 def watcher(lab: SlurmLab, **rules: frozenset[str]) -> Watch:
     nothing = Nothing()
-    ground = AgentContext(
+    settings = Settings(
         cluster="lab",
+        cluster_from="a test",
+        stack="s",
         bucket="b",
-        s3=EmptyBucket(),
-        memory=nothing,
-        own_actions=nothing,
-        resource_config="/nonexistent",
+        bus="s",
+        region=None,
         state_dir=lab.folder,
+        poll_s=10.0,
+        resource_config="/nonexistent",
         allow_file="/nonexistent",
         environ=lab.environ(),
         **rules,
     )
-    return build(ground).watcher
+    return build(AgentContext(settings=settings, s3=EmptyBucket(), memory=nothing, own_actions=nothing)).watcher
 
 
 def told(reading: Any) -> dict[int, dict[str, Any]]:

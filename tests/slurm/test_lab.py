@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import LabError, SlurmLab
-from localcloud.slurm.processes import is_alive, is_stopped, leftovers, send
+from tests.slurm.lab.commands import LabError
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
+from tests.slurm.lab.processes import is_alive, is_stopped, leftovers, send
 
 PROJECT = Path(__file__).resolve().parents[2]
 SLEEPS = """#!/bin/bash
@@ -138,7 +139,7 @@ def test_auto_resume_is_an_option_as_on_hyperpod() -> None:
 
 USES_A_LAB = """
 import sys
-from localcloud.slurm.lab import SlurmLab
+from tests.slurm.lab.lab import SlurmLab
 with SlurmLab(nodes=("n1", "n2")) as lab:
     script = lab.folder / "work/sleeps.sh"
     script.write_text(sys.argv[1])

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 import pytest
 
 from chalicelib.domain.faults.slurm_states import fault_of_node
-from localcloud.slurm.install import Installation
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.cluster.node_states import NodeStanding, parts_of, standing_of
 from rekindle.protocol.cluster.orders import Order, Outcome, Repair, Verb
@@ -17,6 +15,8 @@ from rekindle.protocol.signals import FaultClass
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
 from rekindle.slurm_agent.orders.verbs import OrderTry, Result
 from tests.agent_slurm import node_words
+from tests.slurm.lab.install import Installation
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_numbers_slurm import HeadNode
 
 pytestmark = pytest.mark.versions

@@ -10,8 +10,8 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import Cloud
-from localcloud.slurm.hyperpod import HyperPodLab
-from localcloud.slurm.processes import is_alive
+from tests.slurm.lab.hyperpod import HyperPodLab
+from tests.slurm.lab.processes import is_alive
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.orders import Order, Outcome, Verb
@@ -26,6 +25,7 @@ from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.watcher import Watch
 from tests.agent_slurm.conftest import Journal, Kept
 from tests.agent_slurm.gates import parts
+from tests.slurm.lab.lab import SlurmLab
 
 
 class HeadNode:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.processes import is_alive, is_stopped
 from rekindle.protocol.cluster.documents import EndedBy, SlurmState
+from rekindle.protocol.cluster.names import first_attempt
 from rekindle.protocol.cluster.orders import Barred, Outcome, Verb
+from tests.slurm.lab.processes import is_alive, is_stopped
 from tests.slurm.stage import CLUSTER, Stage, raised
 
 pytestmark = [pytest.mark.process, pytest.mark.filterwarnings("ignore:IAMAuthorizer")]
@@ -89,6 +90,22 @@ def test_a_step_that_crashes_in_user_code_runs_again(tmp_path: Path) -> None:
         assert stage.doc(stage.job_id).state in (SlurmState.FAILED, SlurmState.REQUEUED)
         assert [order.verb for order in stage.orders() if order.verb in STARTS] == [Verb.REQUEUE]
         end_well(stage)
+
+
+def test_ours_saves_and_makes_way_for_the_start_that_the_runs_user_submits_later(tmp_path: Path) -> None:
+    with raised(tmp_path, workers=5) as stage:
+        stage.wait_protected()
+        stage.say("crash-1")
+        stage.wait_recovered("software_crash")
+        ours, theirs = stage.attempts()[-1].name, stage.lab.submit(stage.folder / "job.sbatch")
+        name = first_attempt(CLUSTER, theirs).name
+        stage.wait(lambda: stage.attempts()[-1].name == name, "theirs to be taken for the Job's new attempt")
+        assert stage.doc(ours).state not in (SlurmState.RUNNING, SlurmState.PENDING)
+        assert [reply["outcome"] for reply in stage.messages("replies")] == ["saved"]
+        stage.wait(lambda: stage.fence() == name, "theirs to be the one that may save")
+        stage.wait_moving()
+        assert stage.starts()[-1].name == f"{theirs}.0"
+        assert [order.verb for order in stage.orders() if order.verb in STARTS] == [Verb.REQUEUE]
 
 
 def test_a_mailbox_on_a_shared_path_is_as_good_also_for_a_script_with_auto_resume(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.copies import rehearsal
 from tests.slurm.head import Head, bucket, until
+from tests.slurm.lab.lab import SlurmLab
 
 
 def test_what_would_be_refused_of_a_copy_is_told_on_its_first_day(

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle import monitor
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, RunTie, Sibling, Standing, Verb
 from rekindle.protocol.keys import heartbeat_key
 from tests.slurm.head import Head, bucket, saved, spec_of, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.versions
 

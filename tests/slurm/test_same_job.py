@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
 from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import SlurmError
@@ -23,6 +22,7 @@ from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.owners import Owners
 from tests.agent_slurm.asked import ASKED
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_numbers_slurm import HeadNode
 
 pytestmark = pytest.mark.versions

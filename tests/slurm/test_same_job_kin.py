@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodesDoc
 from rekindle.protocol.cluster.names import nodes_key
 from rekindle.protocol.cluster.node_states import NodeStanding, held_by, standing_of
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.reading.run import Runner
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_numbers_slurm import HeadNode
 from tests.slurm.test_same_job import SCRIPT, again, head_of, learn
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.slurm_agent.base.ports import SlurmError
 from rekindle.slurm_agent.copies import spec
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodes import Settings
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_same_job import head_of, learn, order_for
 
 pytestmark = pytest.mark.versions

@@ -21,10 +21,10 @@ import pytest
 
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import AttemptDoc
 from rekindle.protocol.cluster.names import agent_key, answer_key, attempt_key, order_key, queue_name
 from rekindle.protocol.cluster.orders import Barred, Order, OrderResult, Outcome, Verb
+from tests.slurm.lab.lab import SlurmLab
 
 PROJECT = Path(__file__).resolve().parents[2]
 BUCKET = f"{STACK}-mailbox"

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from tests.slurm.head import Head, alive, bucket, lines, runs_as_one_copy, until
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.test_disturbed_slurm import begun, cancelled
 
 STANDS_S = 35.0

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.names import relay_prefix
 from rekindle.protocol.cluster.orders import Outcome, Verb
 from tests.security.bad_documents import DOCUMENTS, WORDS
 from tests.security.test_agent_budgets import heartbeat_in
 from tests.slurm.head import Head, bucket, script, until
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root"),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.orders import OrderResult, Outcome, Repair, Verb
 from tests.slurm.head import Head, alive, bucket, lines, saved, spec_of, started, until
+from tests.slurm.lab.lab import SlurmLab
 
 # Kills slurmctld once, around the first command whose arguments begin so.
 SHIM = """case "$*" in "{words}"*)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from chalicelib.domain.model.incident import Incident
-from localcloud.slurm.lab import SlurmLab
 from rekindle.protocol.cluster.documents import NodesDoc
 from rekindle.protocol.cluster.names import nodes_key
 from rekindle.protocol.cluster.node_states import defect_in, drained_for
 from rekindle.protocol.cluster.orders import Verb
 from rekindle.slurm_agent.watching import node_facts
 from tests.slurm.head import BUCKET, Head, bucket, until
+from tests.slurm.lab.lab import SlurmLab
 from tests.slurm.stage import raised
 
 STARTS = (Verb.REQUEUE, Verb.SUBMIT)

@@ -22,14 +22,14 @@ from chalicelib import bootstrap
 from chalicelib.domain.policy.document import overlaid
 from localcloud.aws.clock import RealClock
 from localcloud.cloud import STACK, Cloud
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.hyperpod import HyperPodLab
-from localcloud.slurm.lab import BACKUP, on_host
 from localcloud.stack import deploy_rekindle
 from rekindle.protocol.cluster.documents import AgentDoc, AttemptDoc
 from rekindle.protocol.cluster.lease import LeaseDoc, lease_key, standby_key
 from rekindle.protocol.cluster.names import agent_key, attempt_key, cluster_prefix, first_attempt, order_key, queue_name
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
+from tests.slurm.lab.commands import BACKUP, on_host
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.hyperpod import HyperPodLab
 from tests.slurm.stage import POLICY
 
 PROJECT = Path(__file__).resolve().parents[2]

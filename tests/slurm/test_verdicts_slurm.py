@@ -8,12 +8,12 @@ from typing import Final
 
 import pytest
 
-from localcloud.slurm.conf import Timers
-from localcloud.slurm.lab import SlurmLab
 from rekindle.doctor.batch.exit_code import exit_code
 from rekindle.doctor.batch.run import signal_handled, trap_runs
 from rekindle.doctor.batch.script import read_batch
 from tests.doctor.test_exit_codes import SCRIPTS
+from tests.slurm.lab.conf import Timers
+from tests.slurm.lab.lab import SlurmLab
 
 pytestmark = pytest.mark.versions
 

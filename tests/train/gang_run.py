@@ -32,6 +32,18 @@ if scene == "twice":
         threading.Event().wait(0.05)
     dist.init_process_group("gloo")
 
+if scene == "many saves":
+    keys = []
+    for _ in range(3):
+        for _ in range(10):
+            failure = torch_ranks.all_done()
+        dist.barrier()
+        keys.append(torch_ranks.store()._store.num_keys())
+        dist.barrier()
+    print("ready", flush=True)
+    print(json.dumps({"keys": keys, "failure": failure}), flush=True)
+    sys.exit()
+
 saves: list[int] = []
 
 

@@ -94,6 +94,16 @@ def test_sigterm_to_one_rank_saves_the_same_step_on_all_and_stops_them(tmp_path:
         assert "Broken pipe" not in errors
 
 
+def test_what_the_ranks_tell_each_other_of_a_save_does_not_pile_up_in_torchs_store(tmp_path: Path) -> None:
+    for process in (ranks := run(tmp_path, "many saves", 2)):
+        out, errors = process.communicate(timeout=PATIENCE_S)
+        assert out, errors
+        said = json.loads(out.splitlines()[-1])
+        assert said["failure"] is None
+        assert len(set(said["keys"])) == 1, said
+    assert len(ranks) == 2
+
+
 def test_ranks_that_wait_in_a_save_for_one_whose_disk_is_full_go_on_where_they_can_be_called_back(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from rekindle.detectors.frames import training_frames
 from rekindle.protocol.reports import ReportKind, report_key
 from rekindle.protocol.summaries import HostSummary, summary_key
 from tests.monitor.boxes import ObservedBox
-from tests.monitor.test_asked import until
+from tests.monitor.processes import until
 
 WORLD, FIRST = 2048, 64
 RANK = f"""

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from chalicelib.api.fields import line
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import TAKEN_LINKS, order_accepted
+from chalicelib.api.operations.shared import order_accepted
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
@@ -121,7 +121,6 @@ OPERATIONS = (
         path="/clusters",
         tag="clusters",
         run=list_clusters,
-        links={"get_cluster": {"cluster": "/clusters/0/cluster"}},
         answers={200: ref("Clusters")},
     ),
     Operation(
@@ -129,7 +128,6 @@ OPERATIONS = (
         path="/clusters/{cluster}",
         tag="clusters",
         run=get_cluster,
-        links={"repair_node": {"cluster": "/cluster", "node": "/nodes/0/name"}},
         answers={200: ref("Cluster")},
         refuses=(400,),
     ),
@@ -142,7 +140,6 @@ OPERATIONS = (
         forms={
             "": NodeRepair,
         },
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"do": "reboot", "why": "ECC errors by the hundred"},

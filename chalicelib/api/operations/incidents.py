@@ -10,13 +10,9 @@ from typing import Annotated, Any, Final
 from chalicelib.api.fields import Nothing, Parameter, line
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.shared import (
-    FIRST_INCIDENT_LINK,
-    INCIDENT_LINK,
-    JOB_LINK,
     NEXT_PAGE,
     PAGED,
     SINCE,
-    TAKEN_LINKS,
     incident_brief,
     moment_of,
     order_accepted,
@@ -39,8 +35,7 @@ from chalicelib.domain.model.approvals import Approval, Hold
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.signal import Signal
-from chalicelib.domain.reporting.phase_words import HAPPENING
-from chalicelib.domain.reporting.sentence import commands_of, sentence_of, suspect_of
+from chalicelib.domain.reporting.sentence import HAPPENING, commands_of, sentence_of, suspect_of
 from chalicelib.ports.incidents import IncidentQuery
 from rekindle.protocol.bounds import OneOf
 from rekindle.protocol.signals import FaultClass
@@ -98,7 +93,7 @@ def get_timeline(parts: Parts, request: Request) -> ApiResponse:
 def incident_report(parts: Parts, request: Request) -> ApiResponse:
     """A fresh signed link to an Incident's page."""
     incident_id = request.names["incident_id"]
-    link = parts.page_shelf.link(incident_id, lasts=LINK)
+    link = parts.page_store.link(incident_id, lasts=LINK)
     if link is None:
         parts.store.load(incident_id)  # no page, or no such Incident?
         raise UnknownEntity(
@@ -188,13 +183,6 @@ OPERATIONS = (
             "since": SINCE,
             **PAGED,
         },
-        links={
-            "get_incident": FIRST_INCIDENT_LINK,
-            "get_timeline": FIRST_INCIDENT_LINK,
-            "incident_ledger": FIRST_INCIDENT_LINK,
-            "postmortem": FIRST_INCIDENT_LINK,
-            "list_incidents": {"cursor": "/cursor"},
-        },
         answers={200: ref("Incidents")},
     ),
     Operation(
@@ -202,13 +190,6 @@ OPERATIONS = (
         path="/incidents/{incident_id}",
         tag="incidents",
         run=get_incident,
-        links={
-            "get_timeline": INCIDENT_LINK,
-            "incident_report": INCIDENT_LINK,
-            "cancel_incident": INCIDENT_LINK,
-            "get_job": JOB_LINK,
-            "answer_approval": {**INCIDENT_LINK, "approval_id": "/approvals/0/approval_id"},
-        },
         answers={200: ref("Incident")},
     ),
     Operation(
@@ -234,7 +215,6 @@ OPERATIONS = (
         tag="incidents",
         run=cancel_incident,
         forms={"": Nothing},
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
     ),

@@ -19,12 +19,9 @@ from chalicelib.api.fields import (
 from chalicelib.api.operation import Operation
 from chalicelib.api.operations.job_answers import JOB_FIELDS, ROLES, attempt_wire, job_wire
 from chalicelib.api.operations.shared import (
-    FIRST_INCIDENT_LINK,
-    JOB_LINK,
     NEXT_PAGE,
     PAGED,
     STEP,
-    TAKEN_LINKS,
     incident_brief,
     order_accepted,
     time_or_null,
@@ -257,7 +254,6 @@ OPERATIONS = (
             "active": Parameter(Annotated[bool, "only those that run, or only those that are over"]),
             **PAGED,
         },
-        links={"get_job": {"job_id": "/jobs/0/job_id"}, "list_jobs": {"cursor": "/cursor"}},
         answers={200: ref("Jobs")},
     ),
     Operation(
@@ -267,7 +263,6 @@ OPERATIONS = (
         details="A Job that is protected already stays as it is, except for how it is watched.",
         run=register_job,
         forms={"training_job": TrainingJob, "slurm_job": SlurmJob},
-        links={"get_job": JOB_LINK, "checkpoint_job": JOB_LINK, "start_drill": JOB_LINK},
         answers={201: ref("Job")},
         is_order=True,
         refuses=(404,),
@@ -278,14 +273,6 @@ OPERATIONS = (
         path="/jobs/{job_id}",
         tag="jobs",
         run=get_job,
-        links={
-            "job_curves": JOB_LINK,
-            "job_ledger": JOB_LINK,
-            "list_incidents": JOB_LINK,
-            "start_drill": JOB_LINK,
-            "get_policy": {"name": "/policy"},
-            "get_incident": FIRST_INCIDENT_LINK,
-        },
         answers={200: ref("JobInFull")},
     ),
     Operation(
@@ -294,7 +281,6 @@ OPERATIONS = (
         tag="jobs",
         run=checkpoint_job,
         forms={"": Nothing},
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
     ),
@@ -304,7 +290,6 @@ OPERATIONS = (
         tag="jobs",
         run=stop_job,
         forms={"": Stop},
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"checkpoint": True},
@@ -315,7 +300,6 @@ OPERATIONS = (
         tag="jobs",
         run=resubmit_job,
         forms={"": Resubmission},
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"from_step": min(12000, MAX_STEP), "skip": [[12000, 12200]]},

@@ -28,15 +28,15 @@ from chalicelib.api.schema import (
     whole,
     word,
 )
-from chalicelib.domain.drills.catalogue import DRILLS
+from chalicelib.domain.fault_specs.faults import FAULTS
 from chalicelib.domain.model.approvals import Guard
 from chalicelib.domain.model.incident import Phase
-from chalicelib.services.reporting.curves import DEFAULT_MINUTES, MAX_MINUTES
-from chalicelib.services.reporting.ledgers import MAX_DAYS
+from chalicelib.domain.reporting.windows import DEFAULT_MINUTES, MAX_DAYS, MAX_MINUTES
 from rekindle.protocol.bounds import OneOf, Whole
 from rekindle.protocol.signals import FaultClass
 
 DEFAULT_DAYS: Final = 30
+_REHEARSED: Final = tuple(spec.fault for spec in FAULTS if spec.drill is not None)
 Until = Annotated[str, MOMENT, "the window's end, now if left out: ISO-8601, UTC without an offset"]
 
 
@@ -44,7 +44,7 @@ Until = Annotated[str, MOMENT, "the window's end, now if left out: ISO-8601, UTC
 class Rehearsal:
     """what is tried"""
 
-    fault: Annotated[str, OneOf(tuple(row.fault for row in DRILLS)), "what is rehearsed"]
+    fault: Annotated[str, OneOf(_REHEARSED), "what is rehearsed"]
 
 
 def job_curves(parts: Parts, request: Request) -> ApiResponse:
@@ -67,11 +67,6 @@ def incident_ledger(parts: Parts, request: Request) -> ApiResponse:
 def postmortem(parts: Parts, request: Request) -> ApiResponse:
     """An Incident's post-mortem in Markdown."""
     return ok({"markdown": parts.ledgers.postmortem(request.names["incident_id"])})
-
-
-def incident_trace(parts: Parts, request: Request) -> ApiResponse:
-    """An Incident as an OpenTelemetry trace: an export request in OTLP's JSON form."""
-    return ok(parts.traces.of(parts.traces.load(request.names["incident_id"])))
 
 
 def fleet_ledger(parts: Parts, request: Request) -> ApiResponse:
@@ -194,7 +189,6 @@ ANSWERS: Final[Mapping[str, Schema]] = {
             "began_at": timestamp("the first attempt"),
             "until": or_null(timestamp("until when is counted; null where the end is not known")),
             "wall_s": _QUANTITY,
-            "ettr_by_steps": _QUANTITY,
             **_SUMS,
         },
         is_open=True,
@@ -209,7 +203,6 @@ ANSWERS: Final[Mapping[str, Schema]] = {
         },
         is_open=True,
     ),
-    "Trace": record({"resourceSpans": listing(any_object("as opentelemetry-proto's trace.proto has it"))}),
     "Postmortem": record({"markdown": any_text("the whole document")}),
     "Curves": record(
         {
@@ -291,14 +284,6 @@ OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path="/incidents/{incident_id}/trace",
-        tag="ledger",
-        details="An open Incident's trace ends now. The ids of its spans are the same each time.",
-        run=incident_trace,
-        answers={200: ref("Trace")},
-    ),
-    Operation(
-        method="GET",
         path="/ledger",
         tag="ledger",
         run=fleet_ledger,
@@ -311,10 +296,9 @@ OPERATIONS = (
         tag="drills",
         run=start_drill,
         forms={"": Rehearsal},
-        links={"get_drill": {"drill_id": "/drill_id"}},
         answers={201: ref("Drill")},
         is_order=True,
-        example={"fault": DRILLS[0].fault.value},
+        example={"fault": _REHEARSED[0].value},
     ),
     Operation(
         method="GET",

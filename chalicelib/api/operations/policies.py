@@ -130,7 +130,6 @@ OPERATIONS = (
         path="/policies",
         tag="policies",
         run=list_policies,
-        links={"get_policy": {"name": "/policies/0/name"}},
         answers={200: ref("Policies")},
     ),
     Operation(
@@ -138,7 +137,6 @@ OPERATIONS = (
         path="/policies/{name}",
         tag="policies",
         run=get_policy,
-        links={"put_policy": {"name": "/name"}, "diff_policy": {"name": "/name"}},
         is_versioned=True,
         answers={200: ref("Policy")},
     ),
@@ -152,7 +150,6 @@ OPERATIONS = (
         ),
         run=put_policy,
         forms={"": Replacement},
-        links={"get_policy": {"name": "/name"}},
         is_versioned=True,
         answers={200: ref("Policy")},
         is_order=True,

@@ -1,4 +1,7 @@
-"""The REST API: the table of its operations, and how one of them is answered. Pure of AWS and of Chalice."""
+"""The REST API: the table of its operations, and `Api`, which answers one of them. Free of AWS and of Chalice.
+
+`app.py` registers a route for each row; `infra/site` writes the reference from them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from functools import cache
 from typing import Any, Final
 
 from chalicelib.api.operation import PREFIX, Operation
-from chalicelib.api.operations import clusters, incidents, jobs, ledger, policies, prices, service, shared, switches
+from chalicelib.api.operations import clusters, incidents, jobs, ledger, policies, service, shared, switches
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import MAX_ANSWER_BYTES, ApiResponse, from_error, ok, problem
 from chalicelib.api.reading import TooLarge, WrongMediaType, read
@@ -22,15 +25,9 @@ def openapi(_: Parts, request: Request) -> ApiResponse:
     return ok(description(base=request.path.removesuffix("/openapi.json") or PREFIX))
 
 
+_SUBJECTS: Final = (service, jobs, incidents, ledger, switches, policies, clusters)
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *service.OPERATIONS,
-    *jobs.OPERATIONS,
-    *incidents.OPERATIONS,
-    *ledger.OPERATIONS,
-    *switches.OPERATIONS,
-    *policies.OPERATIONS,
-    *prices.OPERATIONS,
-    *clusters.OPERATIONS,
+    *(operation for subject in _SUBJECTS for operation in subject.OPERATIONS),
     Operation(
         method="GET",
         path="/openapi.json",
@@ -61,8 +58,9 @@ def _description() -> dict[str, Any]:
 
 def answers() -> dict[str, Schema]:
     """The named schemas of all answers."""
-    subjects = (shared, jobs, incidents, service, switches, policies, clusters, ledger, prices)
-    named: dict[str, Schema | Written] = {name: form for subject in subjects for name, form in subject.ANSWERS.items()}
+    named: dict[str, Schema | Written] = dict(shared.ANSWERS)
+    for subject in _SUBJECTS:
+        named |= subject.ANSWERS
     return {name: form.schema if isinstance(form, Written) else form for name, form in named.items()}
 
 
@@ -75,7 +73,10 @@ class Api:
     def answer(
         self, operation: str, names: Mapping[str, str], event: Mapping[str, Any], raw_body: bytes
     ) -> ApiResponse:
-        """Run one operation; every domain error becomes its problem document."""
+        """Run one operation; every domain error becomes its problem document.
+
+        operation: its name. names: the values of the path's variables. event: API Gateway's. raw_body: as it was sent.
+        """
         chosen = BY_NAME[operation]
         try:
             request = read(chosen, names, event, raw_body)
@@ -91,18 +92,19 @@ class Api:
         return answer
 
     def _remembered(self, chosen: Operation, request: Request) -> ApiResponse:
-        """An order with a key: repeated, it gets its first answer; another order with the same key is refused.
+        """Run a request that has an idempotency key: a repetition gets the first answer; another request with the same
+        key is refused.
 
-        If no answer was stored (the function died, the order still runs, it was refused), the order runs again. That is
-        safe: its effects are idempotent by the same key.
+        If no answer was stored (the function died, the first request still runs, it was refused), the request runs
+        again. That is safe: its effects are idempotent by the same key.
         """
         key = "\n".join((chosen.name, *request.names.values(), request.key))
         fingerprint = request.fingerprint()
-        before = self.parts.answers.begin(key, fingerprint=fingerprint, now=self.parts.clock.now())
-        if before is not None and not before.same:
+        first = self.parts.answers.begin(key, fingerprint=fingerprint, now=self.parts.clock.now())
+        if first is not None and not first.same:
             return problem(422, "this key was given to an order with another body", at=KEY_HEADER)
-        if before is not None and before.answer is not None:
-            kept = before.answer
+        if first is not None and first.answer is not None:
+            kept = first.answer
             return ApiResponse(status=kept["status"], body=kept["body"], headers={**kept["headers"], REPLAYED: "true"})
         answer = chosen.run(self.parts, request)
         if answer.status < 300:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from chalicelib.api.fields import Nothing, Parameter
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import FIRST_INCIDENT_LINK, incident_brief, time_or_null
+from chalicelib.api.operations.shared import incident_brief, time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT, Request
@@ -48,7 +48,7 @@ def list_quarantine(parts: Parts, request: Request) -> ApiResponse:
 
 def redrive_quarantine(parts: Parts, _: Request) -> ApiResponse:
     """Feed quarantined events in again, at most 100."""
-    return ok(parts.redriver.redrive(limit=MAX_REDRIVEN))
+    return ok(parts.ingress.redrive(limit=MAX_REDRIVEN))
 
 
 def list_undelivered(parts: Parts, request: Request) -> ApiResponse:
@@ -111,7 +111,6 @@ OPERATIONS = (
         path="/status",
         tag="service",
         run=status,
-        links={"get_incident": FIRST_INCIDENT_LINK},
         answers={200: ref("Status")},
     ),
     Operation(

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from chalicelib.api.fields import Parameter, line, name_of
-from chalicelib.api.operation import Link
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import DEFAULT_LIMIT, MAX_LIMIT
@@ -34,10 +33,6 @@ from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.bounds import Whole
 from rekindle.protocol.signals import FaultClass
 
-INCIDENT_LINK: Final[Link] = {"incident_id": "/incident_id"}
-FIRST_INCIDENT_LINK: Final[Link] = {"incident_id": "/incidents/0/incident_id"}
-JOB_LINK: Final[Link] = {"job_id": "/job_id"}
-TAKEN_LINKS: Final[Mapping[str, Link]] = {"get_incident": INCIDENT_LINK, "get_timeline": INCIDENT_LINK}
 Limit = Annotated[int, Whole(1, MAX_LIMIT), "rows of one page"]
 Cursor = Annotated[
     str, name_of(1024, pattern=r"[A-Za-z0-9_=-]+"), "`cursor` of the page before; only this API makes any"

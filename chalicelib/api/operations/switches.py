@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from chalicelib.api.fields import NAMES, Nothing, Parameter, line
 from chalicelib.api.operation import Operation
-from chalicelib.api.operations.shared import MAYBE_TEXT, TAKEN_LINKS, order_accepted, time_or_null
+from chalicelib.api.operations.shared import MAYBE_TEXT, order_accepted, time_or_null
 from chalicelib.api.parts import Parts
 from chalicelib.api.problems import ApiResponse, ok
 from chalicelib.api.request import Request
@@ -211,13 +211,6 @@ OPERATIONS = (
         path="/approvals",
         tag="approvals",
         run=list_approvals,
-        links={
-            "get_incident": {"incident_id": "/approvals/0/incident/incident_id"},
-            "answer_approval": {
-                "incident_id": "/approvals/0/incident/incident_id",
-                "approval_id": "/approvals/0/approval_id",
-            },
-        },
         answers={200: ref("Approvals")},
     ),
     Operation(
@@ -228,7 +221,6 @@ OPERATIONS = (
         forms={
             "": Answer,
         },
-        links=TAKEN_LINKS,
         answers={202: ref("Taken")},
         is_order=True,
         example={"answer": "approve"},

@@ -49,7 +49,7 @@ _FAULTS: Final[Mapping[AlarmKind, FaultClass]] = {
 
 
 class CloudWatchAlarms:
-    """ports.AlarmBoard; `client` is a boto3 CloudWatch client. `stack` begins every name."""
+    """ports.AlarmStore; `client` is a boto3 CloudWatch client. `stack` begins every name."""
 
     def __init__(self, client: Any, *, stack: str) -> None:
         self._client = client

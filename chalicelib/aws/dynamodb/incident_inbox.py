@@ -34,7 +34,7 @@ _LOG = logging.getLogger(__name__)
 # Together these keep an Incident's item below DynamoDB's 400 KB whatever arrives: 100 x 1.2 KB inbox, 5,000 x 15 B
 # marks, and the state with its 40 kept Signals, which came through the same gate. Taking 100 out by index is 1.5 KB of
 # expression; DynamoDB takes 4 KB and 300 operators. They also keep what one look returns below what a durable step may
-# (recovery/results.py).
+# (recovery/workflow.py).
 MAX_INBOX: Final = 80
 MAX_SIGNALS: Final = 5000  # over an Incident's life; sweeps, echoes and storms stay far below
 ORDERS_EXTRA: Final = 20  # an operator's cancel must still get in when a storm has filled the inbox

@@ -13,20 +13,20 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from chalicelib.aws.s3.found import FoundCheckpoints
-from chalicelib.aws.s3.lives import lives_in
-from chalicelib.aws.s3.objects import insist
+from chalicelib.aws.s3.objects import S3Objects, insist, lives_in
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent
 from chalicelib.domain.model.evidence import FORENSIC, is_forensic
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.resume.checkpoint_choice import wanted_of
+from chalicelib.domain.resume.checkpoint_choice import attributed, wanted_of
 from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.marks import MAX_MARK_BYTES, PROBLEM, QuarantineMark, mark_key, quarantine_prefix
 from rekindle.checkpoints.verdict import Evidence, sealed_since, texts, verdict
+from rekindle.protocol.cluster.documents import FoundDoc
+from rekindle.protocol.cluster.names import cluster_prefix, found_key
 from rekindle.protocol.keys import KeyKind, manifest_prefix, parse_key
 from rekindle.protocol.manifests import ITSELF, MAX_MANIFEST_BYTES, OUTSIDE, Manifest, relative_path
-from rekindle.protocol.wire import MailboxError, Place
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 
 if TYPE_CHECKING:
     from chalicelib.aws.s3.discovered import S3Discovery
@@ -155,7 +155,7 @@ class S3Checkpoints:
             insist(manifest.attempt == key.name, "attempt", f"is {manifest.attempt}, not the name's")
             writer = attempts.get(manifest.attempt)
             is_writers = writer is not None and manifest.job_id == writer.job_id
-            is_owned = is_writers or job.is_signed(manifest.job_id, attempt=manifest.attempt)
+            is_owned = is_writers or job.is_named(manifest.job_id, attempt=manifest.attempt)
             insist(is_owned, "job_id", f"is {manifest.job_id}")
         except MailboxError as err:
             return replace(view, problems=(f"the manifest cannot be used: {err}"[:200],))
@@ -301,7 +301,75 @@ def _places(job: Job) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def _touch(one: str, other: str) -> bool:
+def _touch(root: str, other: str) -> bool:
     """One lies within the other, or both are the same."""
-    one, other = one.rstrip("/"), other.rstrip("/")
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+    root, other = root.rstrip("/"), other.rstrip("/")
+    return root == other or root.startswith(f"{other}/") or other.startswith(f"{root}/")
+
+
+if TYPE_CHECKING:
+    from chalicelib.domain.model.job import Attempt, Job
+    from rekindle.protocol.cluster.documents import FoundCheckpoint
+
+
+class FoundCheckpoints:
+    """Reads them; `bucket` is the stack's own."""
+
+    def __init__(self, objects: S3Objects, bucket: str) -> None:
+        self._objects = objects
+        self._bucket = bucket
+
+    def is_for(self, job: Job) -> bool:
+        """True for a Job on a cluster whose checkpoints (or mailbox, where nothing else tells) lie on a shared path."""
+        if not job.cluster:
+            return False
+        if job.checkpoints:
+            return _is_directory(job.checkpoints)
+        return job.mailbox.startswith(f"s3://{self._bucket}/{cluster_prefix(job.cluster)}")
+
+    def of(self, job: Job, attempts: Sequence[Attempt]) -> list[CheckpointView]:
+        """In the agent's order; empty for a Job that this is not for.
+
+        Raises:
+            DependencyUnavailable: the agent has not looked yet, or its list cannot be used.
+        """
+        if not self.is_for(job):
+            return []
+        key = found_key(job.cluster, job.job_id)
+        raw = self._objects.read(Place(bucket=self._bucket, path=key), MAX_MESSAGE_BYTES)
+        if raw is None:
+            raise DependencyUnavailable(f"the agent has not listed the checkpoints of {job.job_id} yet")
+        try:
+            doc = FoundDoc.from_json(raw)
+            insist(doc.job_id == job.job_id, "job_id", f"is {doc.job_id}")
+            return [_view(found, attempts) for found in doc.checkpoints]
+        except MailboxError as err:
+            raise DependencyUnavailable(f"the list of checkpoints cannot be used: {err}"[:300]) from err
+
+
+def _view(found: FoundCheckpoint, attempts: Sequence[Attempt]) -> CheckpointView:
+    """Raises: MailboxError for a root that is no place."""
+    writer, fenced = found.attempt, False
+    if writer:
+        known = next((attempt for attempt in attempts if attempt.name == writer), None)
+        fenced = known is None or (known.superseded_at is not None and found.saved_at > known.superseded_at)
+    else:
+        writer, fenced = attributed(found.step, [found.saved_at], attempts)
+    return CheckpointView(
+        step=found.step,
+        root=Place.parse(found.root, "root").uri,
+        manifest=Place.parse(found.manifest, "manifest").uri if found.manifest else "",
+        attempt=writer,
+        kind=found.kind,
+        saved_at=found.saved_at,
+        problems=found.problems,
+        fenced=fenced,
+        loss_unread=found.loss_unread,
+    )
+
+
+def _is_directory(uri: str) -> bool:
+    try:
+        return bool(uri) and Place.parse(uri).bucket is None
+    except MailboxError:
+        return False

@@ -13,12 +13,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-from chalicelib.aws.s3.checkpoints import S3Checkpoints
-from chalicelib.aws.s3.lives import lives_in
-from chalicelib.aws.s3.objects import S3Objects, insist
-from chalicelib.aws.s3.reports import S3Reports
+from chalicelib.aws.s3.objects import S3Objects, insist, lives_in
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
 from chalicelib.domain.model.errors import DependencyUnavailable, NotAuthorized, Permanent, VersionConflict
 from chalicelib.domain.model.job import Attempt, Job
@@ -38,8 +36,11 @@ from rekindle.protocol.keys import (
 )
 from rekindle.protocol.launch_orders import AttemptOrder, Plan
 from rekindle.protocol.mailbox import MAX_DEADLINE_S, CheckpointReply, CheckpointRequest, Fence, Heartbeat
-from rekindle.protocol.reports import RankReport, ReportKind
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MAX_TEXT_CHARS, MailboxError, Place
+
+if TYPE_CHECKING:
+    from chalicelib.aws.s3.checkpoints import S3Checkpoints
+    from rekindle.protocol.reports import RankReport, ReportKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,8 +53,14 @@ class S3Mailbox:
 
     def __init__(self, client: Any, *, bucket: str) -> None:
         self._objects = S3Objects(client)
-        self._reports = S3Reports(self._objects)
-        self._checkpoints = S3Checkpoints(self._objects, bucket=bucket)
+        self._bucket = bucket
+
+    @cached_property
+    def _checkpoints(self) -> S3Checkpoints:
+        """The manifests' readers are loaded by the first search: an event needs none."""
+        from chalicelib.aws.s3.checkpoints import S3Checkpoints
+
+        return S3Checkpoints(self._objects, bucket=self._bucket)
 
     # ---- heartbeat and reply ---------------------------------------------------------------------------------------
 
@@ -84,8 +91,6 @@ class S3Mailbox:
             healed_step=heartbeat.healed_step,
             loss_baseline=heartbeat.loss_baseline,
             judged_step=heartbeat.judged_step,
-            hears=heartbeat.hears,
-            links=heartbeat.links,
             is_heartbeat_last=heartbeat.is_last,
             life=heartbeat.life,
             died_of=heartbeat.died_of,
@@ -112,7 +117,7 @@ class S3Mailbox:
             return None
         heartbeat = Heartbeat.from_json(raw)
         insist(heartbeat.attempt == attempt, "attempt", f"is {heartbeat.attempt}")
-        insist(job.is_signed(heartbeat.job_id, attempt=attempt), "job_id", f"is {heartbeat.job_id}")
+        insist(job.is_named(heartbeat.job_id, attempt=attempt), "job_id", f"is {heartbeat.job_id}")
         return heartbeat, written_at
 
     def heartbeat_times(self, job: Job) -> Mapping[str, datetime]:
@@ -129,8 +134,10 @@ class S3Mailbox:
 
     def reports(self, job: Job, attempt: str, kind: ReportKind, *, life: int = 0) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox, and S3Reports."""
+        from chalicelib.aws.s3.reports import S3Reports  # loaded by the recoveries that ask the ranks
+
         try:
-            return self._reports.of(job, _root(job), attempt, kind, life)
+            return S3Reports(self._objects).of(job, _root(job), attempt, kind, life)
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the ranks' reports cannot be read: {err}"[:200])
 
@@ -141,7 +148,7 @@ class S3Mailbox:
                 return Known(None)
             reply = CheckpointReply.from_json(raw)
             insist(reply.request_id == request_id, "request_id", f"is {reply.request_id}")
-            insist(job.is_signed(reply.job_id, attempt=reply.attempt), "job_id", f"is {reply.job_id}")
+            insist(job.is_named(reply.job_id, attempt=reply.attempt), "job_id", f"is {reply.job_id}")
         except (MailboxError, NotAuthorized) as err:
             return Unknown(f"the reply cannot be read: {err}"[:200])
         return Known(
@@ -170,7 +177,7 @@ class S3Mailbox:
             there = CheckpointRequest.from_json(self._objects.read(place, MAX_MESSAGE_BYTES) or b"")
         except MailboxError as err:
             return ActionResult(action=name, done=Done.REFUSED, detail=f"the mailbox cannot be used: {err}"[:400])
-        is_ours = job.is_signed(there.job_id, attempt=action.attempt)
+        is_ours = job.is_named(there.job_id, attempt=action.attempt)
         if is_ours and (there.request_id, there.attempt) == (action.request_id, action.attempt):
             self._ring(job, action.request_id)  # its writer may have died before ringing
             return ActionResult(action=name, done=Done.ALREADY, detail=action.request_id)
@@ -178,7 +185,7 @@ class S3Mailbox:
 
     def _signer(self, job: Job, attempt: str) -> str:
         """The Job's id as the attempt's monitor knows it, which obeys no other: one that was started by hand may have
-        been given none (Job.is_signed).
+        been given none (Job.is_named).
         """
         with suppress(MailboxError, NotAuthorized):
             if newest := self._newest(job, attempt):

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import VersionConflict
-from rekindle.protocol.wire import MailboxError, Place
+from rekindle.protocol.lives import ListedClaim, LivesOfAttempts, life_in, life_prefix
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 
 MAX_LISTED: Final = 300_000  # keys; a checkpoint has at most 40,000 files, a run saves less often than this
 
@@ -159,3 +162,17 @@ def insist(holds: bool, field: str, problem: str) -> None:
     """Raises: MailboxError, where it does not hold."""
     if not holds:
         raise MailboxError(field, problem)
+
+
+def lives_in(objects: S3Objects, mailbox: Place) -> LivesOfAttempts:
+    """The lives of a mailbox's attempts, by S3's clock. Raises as S3Objects does."""
+
+    def claims(attempt: str) -> Iterator[ListedClaim]:
+        for item in objects.below(mailbox.join(life_prefix(attempt, 0)), folder=True):
+            life = life_in(item.key)
+            if life is not None:
+                place = Place(bucket=mailbox.bucket, path=item.key)
+                read = partial(objects.read, place, MAX_MESSAGE_BYTES)
+                yield ListedClaim(life, read, partial(attrgetter("modified_at"), item))
+
+    return LivesOfAttempts(claims)

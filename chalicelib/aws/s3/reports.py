@@ -8,7 +8,7 @@ one whose host has none, and where the mute ones run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -56,9 +56,7 @@ class S3Reports:
 
     def of(self, job: Job, root: Place, attempt: str, kind: ReportKind, life: int) -> Maybe[tuple[RankReport, ...]]:
         """See ports.Mailbox.reports. A report that cannot be read is left out: its rank then counts as silent."""
-        # Of each rank the word that tells most; what it was asked for says more than its pace.
-        worth = {kind: 2, ReportKind.ASKED: 1}
-        found = self._listed(root, attempt, kind, worth, life)
+        found = self._listed(root, attempt, kind, life)
         if len(found.summaries) > MAX_SUMMARIES:  # no run of ours writes so many
             return Unknown(
                 f"there are {len(found.summaries)} summaries of hosts, more than the {MAX_SUMMARIES} of a run"
@@ -68,7 +66,7 @@ class S3Reports:
         wanted = [
             report_key(attempt, key.kind, rank, life)
             for rank, (key, written_at) in found.own.items()
-            if _is_news(key, written_at, reported.get(rank), worth)
+            if _is_news(key, written_at, reported.get(rank), kind)
         ]
         if len(found.summaries) + len(wanted) > MAX_READS:
             return Unknown(
@@ -81,18 +79,15 @@ class S3Reports:
         own = self._read_all(wanted, lambda key: self._report(job, attempt, root.join(key)))
         return Known(tuple((reported | {report.rank: report for report in own}).values()))
 
-    def _listed(
-        self, root: Place, attempt: str, kind: ReportKind, worth: Mapping[ReportKind, int], life: int
-    ) -> _Found:
+    def _listed(self, root: Place, attempt: str, kind: ReportKind, life: int) -> _Found:
+        """Of each rank its own word of that kind, where there is one."""
         folder = root.join(report_prefix(attempt, life))
         page = self._objects.page(folder)
         found, listed = _Found(), list(page.objects)
         if page.token is not None:
             summaries = list(self._objects.below(root.join(summary_prefix(attempt, kind, life)), folder=False))
             found.is_large = bool(summaries)
-            listed = (
-                [*summaries, *self._of_kinds(folder, worth)] if summaries else [*listed, *self._after(folder, page)]
-            )
+            listed = [*summaries, *self._of_kind(folder, kind)] if summaries else [*listed, *self._after(folder, page)]
         for item in listed:
             name, key = parse_summary_name(item.key), parse_report_key(item.key)
             if name is not None and name.kind is kind:
@@ -100,7 +95,7 @@ class S3Reports:
             if key is None or (key.attempt, key.life) != (attempt, life):
                 continue
             there = found.own.get(key.rank)
-            if there is None or worth.get(key.kind, 0) >= worth.get(there[0].kind, 0):
+            if there is None or key.kind is kind or there[0].kind is not kind:
                 found.own[key.rank] = key, item.modified_at
         return found
 
@@ -111,12 +106,9 @@ class S3Reports:
             listed += len(page.objects)
             yield from page.objects
 
-    def _of_kinds(self, folder: Place, kinds: Iterable[ReportKind]) -> Iterable[Listed]:
+    def _of_kind(self, folder: Place, kind: ReportKind) -> Iterable[Listed]:
         """Paces are not listed: of a large run they are a page per thousand ranks, and the summaries know the hosts."""
-        for kind in kinds:
-            yield from self._objects.below(
-                Place(bucket=folder.bucket, path=f"{folder.path}{kind.value}-"), folder=False
-            )
+        return self._objects.below(Place(bucket=folder.bucket, path=f"{folder.path}{kind.value}-"), folder=False)
 
     def _read_all(self, keys: Sequence[str], read: Callable[[str], _T | None]) -> list[_T]:
         """Side by side, because every second of a hang costs as many GPUs as there are ranks."""
@@ -148,19 +140,16 @@ class S3Reports:
         return report if written_at is None else replace(report, at=written_at)
 
 
-def _is_news(
-    own: ReportKey, written_at: datetime, reported: RankReport | None, worth: Mapping[ReportKind, int]
-) -> bool:
+def _is_news(own: ReportKey, written_at: datetime, reported: RankReport | None, kind: ReportKind) -> bool:
     """Whether the rank's own report says more than its host's summary says of it."""
     if reported is None:
         return True
-    gain = worth.get(own.kind, 0) - worth.get(reported.kind, 0)
-    return gain > 0 or (gain == 0 and own.kind in worth and written_at > reported.at + SAME_S)
+    return own.kind is kind and (reported.kind is not kind or written_at > reported.at + SAME_S)
 
 
 def _check(job: Job, attempt: str, named_job: str, named_attempt: str) -> None:
     """Raises: MailboxError."""
     if named_attempt != attempt:
         raise MailboxError("attempt", f"is {named_attempt}")
-    if not job.is_signed(named_job, attempt=attempt):
+    if not job.is_named(named_job, attempt=attempt):
         raise MailboxError("job_id", f"is {named_job}")

@@ -21,13 +21,9 @@ _FAILED: Final = "ConditionalCheckFailedException"
 
 
 class SsmPolicyDocumentStore:
-    """ports.PolicyDocumentStore; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON.
+    """ports.PolicyDocumentStore; boto3 clients of SSM and DynamoDB. Documents lie at `<prefix>/<name>` as JSON."""
 
-    `kind` is what they are, in messages and in the key of the lease.
-    """
-
-    def __init__(self, client: Any, *, prefix: str, table_client: Any, table: str, kind: str = "policy") -> None:
-        self._kind = kind
+    def __init__(self, client: Any, *, prefix: str, table_client: Any, table: str) -> None:
         self._client = client
         self._prefix = prefix.rstrip("/")
         self._table_client = table_client
@@ -58,10 +54,10 @@ class SsmPolicyDocumentStore:
             present = self.stored(name)
             version = present.version if present is not None else 0
             if version != replaces:
-                raise Outdated(f"{self._kind} {name!r} is at version {version}, not {replaces}", present=version)
+                raise Outdated(f"policy {name!r} is at version {version}, not {replaces}", present=version)
             made = self._put(name, text, is_new=present is None)
             if made != replaces + 1:
-                detail = f"{self._kind} {name!r} was written by another hand meanwhile; that is its version {made - 1}"
+                detail = f"policy {name!r} was written by another hand meanwhile; that is its version {made - 1}"
                 raise Outdated(detail, present=made)
             return StoredPolicy(name=name, version=made, text=text, modified_at=now)
         finally:
@@ -79,7 +75,7 @@ class SsmPolicyDocumentStore:
                 Tier="Intelligent-Tiering",  # beyond 4 KB a parameter is an advanced one, of 8 KB at most
             )
         except AwsRefusal as refusal:
-            raise Outdated(f"{self._kind} {name!r} was stored by another hand meanwhile", present=1) from refusal
+            raise Outdated(f"policy {name!r} was stored by another hand meanwhile", present=1) from refusal
         return int(answer["Version"])
 
     def _lease(self, name: str, now: datetime) -> int:
@@ -95,7 +91,7 @@ class SsmPolicyDocumentStore:
                 ExpressionAttributeValues={":now": items.number(int(now.timestamp()))},
             )
         except AwsRefusal as refusal:
-            raise VersionConflict(f"{self._kind} {name!r} is being written by someone else") from refusal
+            raise VersionConflict(f"policy {name!r} is being written by someone else") from refusal
         return until
 
     def _release(self, name: str, held: int) -> None:
@@ -121,4 +117,4 @@ class SsmPolicyDocumentStore:
         )
 
     def _lease_key(self, name: str) -> items.Item:
-        return items.key(f"{self._kind.upper()}#{name}", "LEASE")
+        return items.key(f"POLICY#{name}", "LEASE")

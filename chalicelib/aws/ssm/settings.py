@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.domain.model.errors import InvalidSettings, UnknownEntity
-from chalicelib.domain.notices.channels import Channels
+from chalicelib.domain.notices.channels import NAME, Channels
 from chalicelib.domain.notices.sources import Source, sources_from_wire
-from chalicelib.domain.policy.readers import NAME
 from chalicelib.ports.clock import Clock
 
 MEMORY: Final = timedelta(seconds=30)  # a storm of notices reads the document once in this time, per function instance

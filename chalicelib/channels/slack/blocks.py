@@ -21,9 +21,9 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.notices.threads import LatestNotice
 from chalicelib.domain.reporting.ledger import IncidentLedger
-from chalicelib.domain.reporting.phase_words import HAPPENING
+from chalicelib.domain.reporting.sentence import HAPPENING
 from chalicelib.ports.notices import Address
-from rekindle.protocol.run_links import is_address
+from rekindle.protocol.addresses import is_address
 
 MAX_HEADER_CHARS: Final = 150
 MAX_SECTION_CHARS: Final = 3000

@@ -19,7 +19,7 @@ from chalicelib.channels.channel import RetryLater
 from chalicelib.channels.plain_text import is_late
 from chalicelib.channels.slack.blocks import Message, incident_message, reply_message
 from chalicelib.channels.slack.digest import digest_message
-from chalicelib.channels.slack.visit import LEASE, ReleaseAtExit, ThreadDelivery
+from chalicelib.channels.slack.visit import LEASE, ThreadDelivery, released_at_exit
 from chalicelib.channels.slack.web_api import OutcomeUnknown, Refused, SlackApi
 from chalicelib.domain.model.errors import DependencyUnavailable, RecoveryError, UnknownEntity, VersionConflict
 from chalicelib.domain.model.incident import Incident
@@ -81,7 +81,7 @@ class SlackChannel:
     def _about(self, notice: Notice) -> Thread:
         """Tell of an Incident: in its own message, unless too many began at once. The thread as it stands then."""
         visit = self._visit(notice.incident_id)
-        with ReleaseAtExit(visit):
+        with released_at_exit(visit):
             if visit.thread.digest:
                 return visit.thread
             digest = self._storm() if visit.thread.root is None else ""
@@ -236,7 +236,7 @@ class SlackChannel:
         if self._is_shown(self.threads.peek(self.name, key), at):
             return
         visit = self._visit(key)
-        with ReleaseAtExit(visit):
+        with released_at_exit(visit):
             thread = visit.thread
             if self._is_shown(thread, at):
                 return
@@ -270,7 +270,7 @@ class SlackChannel:
             return
         key = f"notice-{_short(notice.token)}"
         visit = self._visit(key)
-        with ReleaseAtExit(visit):
+        with released_at_exit(visit):
             root = visit.thread.root
             if root is not None and not root.ts:
                 found = self._find(visit, self.conversation, root.asked_at, key)

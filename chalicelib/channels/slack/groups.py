@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from chalicelib.channels.channel import Secrets
-from chalicelib.channels.slack.settings import SlackSettings
+from chalicelib.domain.notices.channels import SlackConfig
 from chalicelib.ports.clock import Clock
 
 MEMORY: Final = timedelta(minutes=5)
@@ -23,15 +23,15 @@ class SlackGroups:
     timeout_s: float = TIMEOUT_S
     _known: dict[tuple[str, str], tuple[datetime, frozenset[str]]] = field(default_factory=dict)
 
-    def members(self, settings: SlackSettings, group: str) -> frozenset[str]:
+    def members(self, config: SlackConfig, group: str) -> frozenset[str]:
         """Raises RecoveryError where Slack cannot be asked."""
-        now, key = self.clock.now(), (settings.token_name, group)
+        now, key = self.clock.now(), (config.token_secret, group)
         found = self._known.get(key)
         if found is None or not timedelta(0) <= now - found[0] < MEMORY:
             from chalicelib.channels.slack.web_api import SlackApi
 
             api = SlackApi(
-                lambda: self.secrets.secret(settings.token_name), url=settings.api_url, timeout_s=self.timeout_s
+                lambda: self.secrets.secret(config.token_secret), url=config.api_url, timeout_s=self.timeout_s
             )
             found = self._known[key] = (now, api.group_members(group))
         return found[1]

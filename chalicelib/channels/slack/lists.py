@@ -1,4 +1,4 @@
-"""What a slash command answers, to the one who gave it. Pure."""
+"""The answers to `/rekindle` slash commands, which only the person who gave the command sees. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HELP: Final = (
 
 
 def ephemeral(message: Message) -> dict[str, Any]:
-    """As an answer that only the one who asked can see, and that leaves the message as it is."""
+    """The body of an answer that only the person who asked sees, and that does not replace the message asked from."""
     return {
         "response_type": "ephemeral",
         "replace_original": False,
@@ -29,20 +29,20 @@ def ephemeral(message: Message) -> dict[str, Any]:
     }
 
 
-def words(text: str) -> Message:
-    """A sentence, which may hold other people's words."""
+def text_message(text: str) -> Message:
+    """A sentence as plain text: it may hold other people's words, which must not become markup."""
     return Message(text=escape(text, 1000), blocks=({"type": "section", "text": plain(text, 1000)},))
 
 
 def help_message() -> Message:
-    """Every command."""
-    return Message(text="What Rekindle understands", blocks=(_ours(HELP),))
+    """The list of commands."""
+    return Message(text="What Rekindle understands", blocks=(_section(HELP),))
 
 
 def status_message(
     switches: Mapping[str, Any], *, open_count: int, active_jobs: int, newest: Sequence[Incident]
 ) -> Message:
-    """How things stand: the pause, shadow mode, the breaker, how many are open."""
+    """The state of the service: pause, shadow mode, breaker, how many Incidents are open, and the newest ones."""
     text = f"{active_jobs} Jobs are protected, {open_count} Incidents are open"
     blocks: list[Element] = [{"type": "section", "text": plain(text, 200)}]
     if switches.get("paused"):
@@ -63,9 +63,9 @@ def status_message(
 def incidents_message(incidents: Sequence[Incident], *, open_count: int) -> Message:
     """The newest open Incidents, and where the others are."""
     if not incidents:
-        return words("No Incident is open.")
+        return text_message("No Incident is open.")
     text = f"{open_count} Incidents are open" if open_count != 1 else "1 Incident is open"
-    blocks = [_ours(f"*{text}*"), *_rows(incidents[:MAX_ROWS])]
+    blocks = [_section(f"*{text}*"), *_rows(incidents[:MAX_ROWS])]
     left = open_count - min(len(incidents), MAX_ROWS)
     if left > 0:
         blocks.append(_context(f"and {left} more: `rekindle incidents` in a shell, or the console"))
@@ -85,12 +85,13 @@ def _rows(incidents: Sequence[Incident]) -> list[Element]:
     ]
 
 
-def _context(ours: str, theirs: str = "") -> Element:
-    elements = [markup(ours)]
-    if theirs.strip():
-        elements.append(plain(theirs, 300))
+def _context(trusted: str, untrusted: str = "") -> Element:
+    """A small line: markup of ours, then other people's words as plain text."""
+    elements = [markup(trusted)]
+    if untrusted.strip():
+        elements.append(plain(untrusted, 300))
     return {"type": "context", "elements": elements}
 
 
-def _ours(text: str) -> Element:
+def _section(text: str) -> Element:
     return {"type": "section", "text": markup(text)}

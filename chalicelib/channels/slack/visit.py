@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
@@ -39,22 +41,15 @@ class ThreadDelivery:
             raise RetryLater("the delivery took too long", retry_after_s=LEASE.total_seconds())
 
 
-class ReleaseAtExit:
-    """Gives the thread back at the end of a block, but not while a message may still be on its way."""
-
-    def __init__(self, visit: ThreadDelivery) -> None:
-        self._visit = visit
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is None:
-            self._visit.release()
-            return
-        if isinstance(error, OutcomeUnknown | VersionConflict):
-            return  # the lease is to run out; or another delivery has it
-        try:
-            self._visit.release()
-        except Retryable:
-            return  # the first error is the one to tell
+@contextmanager
+def released_at_exit(visit: ThreadDelivery) -> Iterator[None]:
+    """Gives the thread back at the end of the block, but not while a message may still be on its way."""
+    try:
+        yield
+    except (OutcomeUnknown, VersionConflict):
+        raise  # the lease is to run out; or another delivery has it
+    except BaseException:
+        with suppress(Retryable):  # the first error is the one to tell
+            visit.release()
+        raise
+    visit.release()

@@ -18,8 +18,8 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 
 from chalicelib.channels.channel import SlowDown
 from chalicelib.channels.slack.blocks import Message
+from chalicelib.channels.slack.settings import SLACK, checked_url
 from chalicelib.channels.slack.text import Element
-from chalicelib.channels.slack.web_api_url import SLACK, checked_url
 from chalicelib.domain.model.errors import DependencyUnavailable, Permanent
 
 TIMEOUT_S: Final = 10

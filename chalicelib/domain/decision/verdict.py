@@ -5,19 +5,21 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from chalicelib.domain.fault_specs.faults import NODE_FAULTS, POISONS
+from chalicelib.domain.decision.reported import suspects_text, text_of_loss_reports
+from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.action import Action, ActionResult, Done, Notify, Severity
-from chalicelib.domain.model.evidence import Suspicion, SuspicionKind, suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.platform import Platform
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.cluster.documents import EndedBy
 from rekindle.protocol.cluster.names import parse_attempt
+
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
 
 PAUSED: Final = "a global pause is set: nothing is done, and no limit runs, until `rekindle switches unpause`."
 
@@ -224,46 +226,6 @@ def _alike(context: RuleContext, rule: str) -> str:
 def has_passed(step: Maybe[int], target: Maybe[int]) -> bool:
     """True only if both are known."""
     return isinstance(step, Known) and isinstance(target, Known) and step.value > target.value
-
-
-def suspicion_about(incident: Incident, attempt: str, kind: SuspicionKind | None = None) -> Suspicion | None:
-    """The newest suspicion that the ranks of `attempt` reported."""
-    fit = (
-        item for item in reversed(incident.evidence.suspicions) if item.attempt == attempt and kind in (None, item.kind)
-    )
-    return next(fit, None)
-
-
-def suspects_text(incident: Incident) -> str:
-    """Wording for notices: the suspects of each attempt, or that nobody is missing there, and the conclusion."""
-    told = [item for item in incident.evidence.suspicions if item.ranks or item.clears_all][-4:]
-    text = "".join(
-        f" Suspected in {item.attempt}: {suspect_word(item)} ({item.text[:200]})."
-        if item.ranks
-        else f" In {item.attempt} {item.text[:200]}."
-        for item in told
-    )
-    return text + (f" Conclusion: {incident.evidence.conclusion}." if incident.evidence.conclusion else "")
-
-
-def text_of_loss_reports(incident: Incident) -> str:
-    """Wording for notices: reports of a bad loss of the attempt under care, which the Incident was not about.
-
-    Its trouble may be over while the loss is not; a newer attempt, or the report that the loss is well again, answers
-    them.
-    """
-    has_tried = bool(incident.resubmission.tries)
-    if not has_tried and (incident.order is not None or incident.fault in POISONS):
-        return ""
-    well_at = [signal.occurred_at for signal in incident.signals if signal.kind is SignalKind.LOSS_RECOVERED]
-    found = [
-        signal.summary
-        for signal in incident.signals
-        if signal.triggers and signal.fault in POISONS
-        if signal.attempt == incident.attempt or (signal.attempt is None and not has_tried)
-        if not any(signal.occurred_at <= at for at in well_at)
-    ]
-    return f" Also reported, and not acted on: {found[-1]}." if found else ""
 
 
 def hold_text(context: RuleContext) -> str:

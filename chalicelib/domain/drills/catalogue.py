@@ -1,17 +1,19 @@
-"""Rehearsals: which faults can be played on a living run, and what each is assumed to do to it.
+"""Drills: which faults can be rehearsed on a running Job, and how long its earlier recoveries took. Pure.
 
-Data and pure functions; the assumed world is in `world`, the play itself in services/operator/drills.
+`world` holds the assumed world of a drill; services/operator/drills plays one, for `rekindle drill` and the API.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from chalicelib.domain.fault_specs.faults import FAULTS
 from chalicelib.domain.fault_specs.spec import Drill, Effect
 from chalicelib.domain.model.errors import InvalidRequest
+from chalicelib.domain.model.incident import Phase, TimelineEntry
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
@@ -27,7 +29,7 @@ class DrillRow(Drill):
 
     @property
     def signal_fault(self) -> FaultClass:
-        """What the Signal suggests."""
+        """The fault that the Signal names."""
         return self.reported_as or self.fault
 
 
@@ -35,9 +37,9 @@ def _row(fault: FaultClass, drill: Drill) -> DrillRow:
     return DrillRow(fault=fault, **{field.name: getattr(drill, field.name) for field in fields(Drill)})
 
 
-DRILLS: tuple[DrillRow, ...] = tuple(_row(spec.fault, spec.drill) for spec in FAULTS if spec.drill is not None)
+DRILLS: Final[tuple[DrillRow, ...]] = tuple(_row(spec.fault, spec.drill) for spec in FAULTS if spec.drill is not None)
 
-_DRILLABLE = {row.fault.value: row for row in DRILLS}
+_DRILLABLE: Final = {row.fault.value: row for row in DRILLS}
 
 
 def drill_for(fault: str) -> DrillRow:
@@ -53,7 +55,7 @@ def drill_for(fault: str) -> DrillRow:
 
 
 def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: str, now: datetime) -> Signal:
-    """The Signal that would tell of the fault. It is shown to decide() and goes nowhere else."""
+    """The Signal that would report the fault. It is given to decide() and goes nowhere else."""
     kind, source = row.kind, row.by
     if job.cluster and kind is SignalKind.ATTEMPT_STATE:
         source = SignalSource.AGENT
@@ -77,14 +79,65 @@ def signal_of(row: DrillRow, job: Job, view: AttemptView | None, *, drill_id: st
     )
 
 
-# --- how long it took before ----------------------------------------------------------------------------------------
+# --- how long recoveries took ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """How long this Job's own recoveries took, in seconds; Unknown where none has gone through that stage."""
+class StageTimes:
+    """The median times of this Job's own recoveries, in seconds; Unknown where none has gone through that stage."""
 
     save_s: Maybe[float]
     stop_s: Maybe[float]
     start_s: Maybe[float]
     recoveries: int = 0
+
+
+def measured(timelines: Sequence[Sequence[TimelineEntry]]) -> StageTimes:
+    """The median of each stage over earlier Incidents of the Job."""
+    saves, stops, starts = [], [], []
+    for entries in timelines:
+        saves += _spans(entries, Phase.CHECKPOINTING, ended_by="checkpoint.saved")
+        stops += _spans(entries, Phase.STOPPING)
+        starts += _starts(entries)
+    return StageTimes(
+        save_s=_median(saves, "no earlier recovery of this Job has saved a checkpoint"),
+        stop_s=_median(stops, "no earlier recovery has stopped this Job"),
+        start_s=_median(starts, "no earlier recovery has started this Job"),
+        recoveries=sum(1 for entries in timelines if entries),
+    )
+
+
+def _spans(entries: Sequence[TimelineEntry], phase: Phase, *, ended_by: str | None = None) -> list[float]:
+    """How long each stay in `phase` took; with `ended_by` only those that this rule ended."""
+    spans: list[float] = []
+    began: datetime | None = None
+    for entry in entries:
+        if entry.phase is phase:
+            began = began or entry.at
+        elif began is not None:
+            if ended_by in (None, entry.rule):
+                spans.append((entry.at - began).total_seconds())
+            began = None
+    return spans
+
+
+def _starts(entries: Sequence[TimelineEntry]) -> list[float]:
+    """From the order that started an attempt to the first observation that saw it train."""
+    spans: list[float] = []
+    ordered_at: datetime | None = None
+    for entry in entries:
+        if "ResubmitJob" in entry.actions:
+            ordered_at = ordered_at or entry.at
+            continue
+        seen = entry.facts.get("attempt")
+        trains = isinstance(seen, dict) and seen.get("status") == "running"
+        if ordered_at is not None and trains and entry.phase in (Phase.VERIFYING, Phase.RECOVERED):
+            spans.append((entry.at - ordered_at).total_seconds())
+            ordered_at = None
+    return spans
+
+
+def _median(values: Sequence[float], why: str) -> Maybe[float]:
+    from statistics import median  # a cold start of the API does without
+
+    return Known(float(median(values))) if values else Unknown(why)

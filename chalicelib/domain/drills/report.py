@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from chalicelib.domain.decide import Decision
-from chalicelib.domain.drills.catalogue import DrillRow, Figures
+from chalicelib.domain.drills.catalogue import DrillRow, StageTimes
 from chalicelib.domain.drills.world import DRILL_ROOT, DrillWorld
 from chalicelib.domain.fault_specs.spec import Effect
+from chalicelib.domain.guards.holds import guard_of
 from chalicelib.domain.model.action import AskApproval, Notify, ResubmitJob
 from chalicelib.domain.model.approvals import Guard, Hold
 from chalicelib.domain.model.incident import Incident, Phase
@@ -26,33 +27,19 @@ from chalicelib.domain.rules.run.starts import undo_try
 MAX_LOOKS_SHOWN: Final = 60
 MAX_TEXT: Final = 400
 
-# The rules by which a guard holds something back, by the beginning of their names.
-_GUARD_RULES: Final[tuple[tuple[str, Guard], ...]] = (
-    ("guard.paused", Guard.PAUSE),
-    ("guard.shadow", Guard.SHADOW),
-    ("guard.window", Guard.WINDOW),
-    ("guard.breaker", Guard.BREAKER),
-    ("guard.approval", Guard.APPROVAL),
-    ("budget.", Guard.RETRY_BUDGET),
-    ("resubmit.back_off", Guard.BACK_OFF),
-    ("capacity.back_off", Guard.BACK_OFF),
-    ("defer.platform_repair", Guard.DEFERENCE),
-    ("defer.auto_resume", Guard.DEFERENCE),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealState:
     """What is real in a drill: the Job, its first observation, its policy.
 
-    `row`: the drill of the assumed fault. `figures`: medians of the Job's earlier recoveries; `earlier`: how many.
+    `row`: the drill of the assumed fault. `stage_times`: medians of the Job's earlier recoveries; `earlier`: how many.
     """
 
     job: Job
     row: DrillRow
     first: Observation
     policy: Policy
-    figures: Figures
+    stage_times: StageTimes
     earlier: int
 
 
@@ -120,9 +107,9 @@ class Play:
     def _add_guards_of(self, decision: Decision, now: datetime) -> None:
         # A drill assumes that people who are asked for an approval give it at once.
         is_asked = any(isinstance(action, AskApproval) for action in decision.actions)
-        for prefix, guard in _GUARD_RULES:
-            if decision.rule.startswith(prefix):
-                self._add_guard(guard, decision.reason, now, lifted=is_asked)
+        guard = guard_of(decision.rule)
+        if guard is not None:
+            self._add_guard(guard, decision.reason, now, lifted=is_asked)
 
     def _add_look(self, decision: Decision, now: datetime) -> None:
         if len(self.looks) >= MAX_LOOKS_SHOWN:
@@ -342,10 +329,10 @@ def _assumptions(seen: RealState, play: Play, world: DrillWorld | None) -> list[
     else:
         orders = "whatever is ordered is carried out by the platform, and no other fault strikes meanwhile"
     lines = [f"the fault strikes now: {seen.row.text}", orders, "the policy stays as it is"]
-    figures = (("saving", seen.figures.save_s), ("stopping", seen.figures.stop_s), ("starting", seen.figures.start_s))
-    for what, figure in figures:
-        if isinstance(figure, Known):
-            lines.append(f"{what} takes {figure.value:.0f} s, the median of this Job's earlier recoveries")
+    times = seen.stage_times
+    for what, took_s in (("saving", times.save_s), ("stopping", times.stop_s), ("starting", times.start_s)):
+        if isinstance(took_s, Known):
+            lines.append(f"{what} takes {took_s.value:.0f} s, the median of this Job's earlier recoveries")
     lines += list(
         dict.fromkeys(f"{guess.why}; a value is assumed so that the play continues" for guess in world.guessed)
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from chalicelib.domain.drills.catalogue import DrillRow, Figures
+from chalicelib.domain.drills.catalogue import DrillRow, StageTimes
 from chalicelib.domain.fault_specs.spec import Effect
 from chalicelib.domain.model.action import (
     Action,
@@ -46,66 +46,60 @@ class AssumedSpan:
 
 @dataclass(slots=True, kw_only=True)
 class DrillWorld:
-    """One Job's run under a fault that never happened. `run` is as at `since`; `view` brings it up to a moment."""
+    """One Job's run under a fault that never happened. `run` is as at `since`; `view` brings it up to a moment.
+
+    `coming` is what becomes of it, and when, in order.
+    """
 
     row: DrillRow
-    figures: Figures
+    stage_times: StageTimes
     run: AttemptView
     since: datetime
+    coming: list[tuple[datetime, AttemptView]] = field(default_factory=list)
     guessed: list[AssumedSpan] = field(default_factory=list)
     saved: list[CheckpointView] = field(default_factory=list)
     started: int = 0
     reply: ReplyView | None = None
     reply_at: datetime | None = None
-    stops_at: datetime | None = None
-    held: bool = False
-    starts_at: datetime | None = None
-    dies_at: datetime | None = None
     successor: AttemptView | None = None
-    resumes_at: Maybe[int] = Unknown("nothing was started")
-    is_seen: bool = False  # its heartbeat shows its steps
-    is_judged: bool = False  # its own monitor judges its loss
 
     @classmethod
-    def begin(cls, row: DrillRow, run: AttemptView, figures: Figures, *, now: datetime) -> DrillWorld:
+    def begin(cls, row: DrillRow, run: AttemptView, stage_times: StageTimes, *, now: datetime) -> DrillWorld:
         """The fault strikes now."""
-        world = cls(row=row, figures=figures, run=run, since=now)
-        world.run = replace(run, heartbeat_at=now if run.heartbeat_at is not None else None)
+        run = replace(run, heartbeat_at=now if run.heartbeat_at is not None else None)
+        onset = run.last_step.value if isinstance(run.last_step, Known) else None
         match row.effect:
             case Effect.DIES | Effect.DIES_AGAIN:
-                world._die(now)
+                run = _died(run, row, now)
             case Effect.VANISHES:
-                world.run = replace(world.run, status=AttemptStatus.GONE, detail="drill: no such job", start=None)
+                run = replace(run, status=AttemptStatus.GONE, detail="drill: no such job", start=None)
             case Effect.FREEZES:
-                world.run = replace(world.run, work=STALLED)
+                run = replace(run, work=STALLED)
             case Effect.NAN:
-                world.run = replace(world.run, loss_state="nan", loss_health="non_finite", onset_step=_value(run))
+                run = replace(run, loss_state="nan", loss_health="non_finite", onset_step=onset)
             case Effect.SPIKES:
-                world.run = replace(world.run, loss_health="spiking", onset_step=_value(run), healed_step=None)
+                run = replace(run, loss_health="spiking", onset_step=onset, healed_step=None)
             case Effect.DIVERGES:
-                world.run = replace(world.run, loss_health="diverging", onset_step=_value(run), healed_step=None)
+                run = replace(run, loss_health="diverging", onset_step=onset, healed_step=None)
             case Effect.LIVES:
                 pass
-        return world
+        return cls(row=row, stage_times=stage_times, run=run, since=now)
 
     # --- what is seen ---
 
-    @property
-    def step_s(self) -> float:
-        """Seconds per step: the run's own median, else assumed."""
-        return self.run.step_s or ASSUMED_STEP_S
-
     def view(self, now: datetime) -> AttemptView:
-        self._settle(now)
-        run = self.run
-        if run.status is not AttemptStatus.RUNNING and run.status is not AttemptStatus.STOPPING:
+        while self.coming and self.coming[0][0] <= now:
+            self.since, self.run = self.coming.pop(0)
+        return self._trained(now)
+
+    def _trained(self, now: datetime) -> AttemptView:
+        """The run at `now`, where nothing else becomes of it before."""
+        run, last = self.run, self.run.last_step
+        if run.status not in (AttemptStatus.RUNNING, AttemptStatus.STOPPING) or run.heartbeat_at is None:
             return run
-        if run.heartbeat_at is None:
-            return run
-        last = run.last_step
         if isinstance(last, Known) and run.work != STALLED:
             gone_s = max((now - self.since).total_seconds(), 0.0)
-            last = Known(last.value + int(gone_s / self.step_s))
+            last = Known(last.value + int(gone_s / (run.step_s or ASSUMED_STEP_S)))
         return replace(run, last_step=last, heartbeat_at=now, judged_step=None)
 
     def answer(self, now: datetime) -> Maybe[ReplyView | None]:
@@ -115,7 +109,7 @@ class DrillWorld:
 
     def next_event(self, now: datetime) -> datetime | None:
         """When the simulated world next changes without an action; an event would wake the Incident then."""
-        coming = [self.reply_at, self.stops_at, self.starts_at, self.dies_at]
+        coming = [self.reply_at, *(at for at, _ in self.coming)]
         return min((at for at in coming if at is not None and at > now), default=None)
 
     # --- what is done to it ---
@@ -148,7 +142,7 @@ class DrillWorld:
         if not isinstance(step, Known):
             return
         limit_s = max((action.deadline_at - now).total_seconds() - 1, 0.0)
-        took_s = self._takes(self.figures.save_s, limit_s, "saving", now)
+        took_s = self._takes(self.stage_times.save_s, limit_s, "saving", now)
         if took_s > limit_s:
             return  # it needs longer than it has: late, as it would be
         self.reply_at = now + timedelta(seconds=took_s)
@@ -165,36 +159,58 @@ class DrillWorld:
         )
 
     def _stop(self, action: StopJob, now: datetime) -> None:
-        if self.run.status.has_ended or self.stops_at is not None:
+        run = self.view(now)
+        if run.status.has_ended or run.status is AttemptStatus.STOPPING:
             return
-        stopping = self.view(now)
-        self.run, self.since = replace(stopping, status=AttemptStatus.STOPPING), now
-        self.held = action.hold
-        self.stops_at = now + timedelta(seconds=self._takes(self.figures.stop_s, ASSUMED_STOP_S, "stopping", now))
+        self.run, self.since = replace(run, status=AttemptStatus.STOPPING), now
+        at = now + timedelta(seconds=self._takes(self.stage_times.stop_s, ASSUMED_STOP_S, "stopping", now))
+        ended = replace(self._trained(at), status=AttemptStatus.STOPPED, ended_at=at, detail="drill: stopped")
+        start = ended.start
+        if start is not None and action.hold:
+            name = requeued_name(ended.name, start)
+            waiting = replace(start, state=StartState.QUEUED, held=True, restart=start.restart + 1, nodes=())
+            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", start=waiting)
+            over = replace(start, state=StartState.PUT_BACK, requeued_by=EndedBy.AGENT)
+            ended = replace(ended, successor=name, start=over)
+        elif start is not None:
+            ended = replace(ended, start=replace(start, state=StartState.ENDED, ended_by=EndedBy.AGENT))
+        self.coming = [(at, ended)]
 
     def _start(self, action: ResubmitJob, now: datetime) -> None:
         if action.name == self.run.name:
             return  # the same order again
         self.started += 1
-        old, at_step = self.run, action.resume_step
-        start = old.start
+        old, start = self.run, self.run.start
         if start is not None:
             restart = start.restart + 1 if action.how is Submission.REQUEUE else 0
             start = replace(start, state=StartState.RUNNING, held=False, restart=restart, exclude=action.exclude)
         is_seen = old.heartbeat_at is not None
+        at = now + timedelta(seconds=self._takes(self.stage_times.start_s, ASSUMED_START_S, "starting", now))
+        begun = AttemptView(
+            name=action.name,
+            status=AttemptStatus.RUNNING,
+            first_step=action.resume_step if is_seen else Unknown("no heartbeat"),
+            last_step=action.resume_step if is_seen else Unknown("no heartbeat"),
+            heartbeat_at=at if is_seen else None,
+            loss_state="finite" if is_seen else "none",
+            loss_health="ok" if old.loss_health != "unknown" else "unknown",
+            step_s=old.step_s,
+            start=start,
+        )
         self.run = AttemptView(
             name=action.name,
             status=AttemptStatus.STARTING,
             detail="drill: starting",
-            first_step=at_step if is_seen else Unknown("no heartbeat"),
-            last_step=Unknown("no step yet") if is_seen else Unknown("no heartbeat"),
+            first_step=begun.first_step,
+            last_step=Unknown("no step yet" if is_seen else "no heartbeat"),
             step_s=old.step_s,
             start=start,
         )
-        self.since, self.stops_at, self.successor, self.reply, self.reply_at = now, None, None, None, None
-        self.resumes_at = at_step
-        self.is_seen, self.is_judged = is_seen, old.loss_health != "unknown"
-        self.starts_at = now + timedelta(seconds=self._takes(self.figures.start_s, ASSUMED_START_S, "starting", now))
+        self.since, self.successor, self.reply, self.reply_at = now, None, None, None
+        self.coming = [(at, begun)]
+        if self.row.effect is Effect.DIES_AGAIN:
+            dies_at = at + timedelta(seconds=1)
+            self.coming.append((dies_at, _died(begun, self.row, dies_at)))
 
     def _takes(self, figure: Maybe[float], assumed_s: float, what: str, now: datetime) -> float:
         """The figure; where it is Unknown the assumed value, with the stretch marked."""
@@ -204,73 +220,11 @@ class DrillWorld:
         self.guessed.append(AssumedSpan(began=now, ended=ended, why=f"how long {what} takes: {figure.why}"))
         return assumed_s
 
-    # --- what comes about ---
 
-    def _settle(self, now: datetime) -> None:
-        if self.stops_at is not None and now >= self.stops_at:
-            self._stopped(self.stops_at)
-        if self.starts_at is not None and now >= self.starts_at:
-            self._started(self.starts_at)
-        if self.dies_at is not None and now >= self.dies_at:
-            self._die(self.dies_at)
-
-    def _stopped(self, at: datetime) -> None:
-        ended = replace(self.view_unsettled(at), status=AttemptStatus.STOPPED, ended_at=at, detail="drill: stopped")
-        self.stops_at = None
-        start = ended.start
-        if start is not None and self.held:
-            name = requeued_name(ended.name, start)
-            waiting = replace(start, state=StartState.QUEUED, held=True, restart=start.restart + 1, nodes=())
-            self.successor = AttemptView(name=name, status=AttemptStatus.STARTING, detail="held", start=waiting)
-            over = replace(start, state=StartState.PUT_BACK, requeued_by=EndedBy.AGENT)
-            ended = replace(ended, successor=name, start=over)
-        elif start is not None:
-            cancelled = replace(start, state=StartState.ENDED, ended_by=EndedBy.AGENT)
-            ended = replace(ended, start=cancelled)
-        self.run, self.since = ended, at
-
-    def view_unsettled(self, at: datetime) -> AttemptView:
-        """The run at `at` without looking for what else comes about by then."""
-        stops_at, self.stops_at = self.stops_at, None
-        try:
-            return self.view(at)
-        finally:
-            self.stops_at = stops_at
-
-    def _started(self, at: datetime) -> None:
-        self.starts_at = None
-        start = self.run.start
-        self.run = replace(
-            self.run,
-            status=AttemptStatus.RUNNING,
-            detail="",
-            last_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
-            first_step=self.resumes_at if self.is_seen else Unknown("no heartbeat"),
-            heartbeat_at=at if self.is_seen else None,
-            loss_state="finite" if self.is_seen else "none",
-            loss_health="ok" if self.is_judged else "unknown",
-            start=replace(start, state=StartState.RUNNING) if start is not None else None,
-        )
-        self.since = at
-        if self.row.effect is Effect.DIES_AGAIN:
-            self.dies_at = at + timedelta(seconds=1)
-
-    def _die(self, at: datetime) -> None:
-        self.dies_at = None
-        run, row = self.run, self.row
-        start = run.start
-        if start is not None:
-            by = EndedBy.SLURM if row.by_platform else EndedBy.ITSELF
-            start = replace(start, state=row.start_state, ended_by=by)
-        self.run = replace(
-            run,
-            status=AttemptStatus.FAILED,
-            failure_reason=row.reason_there if start is not None else row.failure_reason,
-            ended_at=at,
-            start=start,
-        )
-        self.since = at
-
-
-def _value(run: AttemptView) -> int | None:
-    return run.last_step.value if isinstance(run.last_step, Known) else None
+def _died(run: AttemptView, row: DrillRow, at: datetime) -> AttemptView:
+    start = run.start
+    if start is not None:
+        by = EndedBy.SLURM if row.by_platform else EndedBy.ITSELF
+        start = replace(start, state=row.start_state, ended_by=by)
+    reason = row.reason_there if start is not None else row.failure_reason
+    return replace(run, status=AttemptStatus.FAILED, failure_reason=reason, ended_at=at, start=start)

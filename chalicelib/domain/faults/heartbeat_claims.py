@@ -16,7 +16,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import OF_A_HEARTBEAT, STALLED, AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.protocol.signals import FaultClass
 
 FRESH: Final = timedelta(seconds=60)  # four heartbeats (rekindle/monitor/base/settings.py, heartbeat_s)

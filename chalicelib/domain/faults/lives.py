@@ -85,6 +85,22 @@ def lives_begun(incident: Incident, view: AttemptView) -> int:
     return max(len(begun), view.life - min(begun) + 1) if begun else 0
 
 
+def lives_in_vain(incident: Incident, view: AttemptView) -> int:
+    """How many of its newest lives in a row came no further than those before them, by what is reported at the start
+    of the next one; the one that came furthest counts. 0 where no step was reported.
+    """
+    reached = {}
+    for signal in incident.signals:
+        step = signal_step(signal)
+        if signal.kind is SignalKind.MONITOR_STARTED and isinstance(step, Known) and is_past(signal, view):
+            reached[life_of(signal)] = step.value
+    best, in_vain = -1, 0
+    for _, step_reached in sorted((life or 0, step) for life, step in reached.items()):
+        in_vain = in_vain + 1 if step_reached <= best else 1
+        best = max(best, step_reached)
+    return in_vain
+
+
 def is_past(signal: Signal, view: AttemptView) -> bool:
     """It is about an earlier life than the one at work, or tells of that one's start."""
     life = life_of(signal)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.model.evidence import MAX_STRETCHES, LossEpisode, Onset, Stretch
@@ -17,11 +18,13 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.signals import FaultClass
 
-# rekindle.detectors.Health, as the heartbeat writes it. SPIKING and DIVERGING: bad at the newest judged step. WATCH: no
-# longer bad, but not called over yet.
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
+
+# rekindle.detectors.health.Health, as the heartbeat writes it. SPIKING and DIVERGING: bad at the newest judged step.
+# WATCH: no longer bad, but not called over yet.
 _BAD = {"spiking": FaultClass.LOSS_SPIKE, "diverging": FaultClass.DIVERGENCE}
 _WATCH = "watch"
 _FINE = ("ok", _WATCH)

@@ -15,7 +15,7 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView, CheckpointView
 from chalicelib.domain.model.signal import Signal, SignalKind
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.protocol.signals import FaultClass
 
 BAD_LOSS = ("nan", "inf")

@@ -1,4 +1,4 @@
-"""The stalls that were reported of the attempt under care, and whether it has moved since."""
+"""The stalls that were reported of the attempt under care, whether it has moved since, and whether it is as fast."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from rekindle.protocol.signals import FaultClass
 
+USUAL_PACE: Final = 1.25  # the throughput detector's own threshold is above it (rekindle/detectors/pace.py)
 STALLED_HEARTBEAT: Final = "heartbeat.stalled"  # the rule by which a new attempt is found stuck with no stall reported
 
 
@@ -46,23 +47,37 @@ def stuck_at(stalls: Iterable[Signal]) -> Maybe[int]:
     return best_step(*(signal_step(item) for item in stalls))
 
 
-def has_passed_stall(stall: Signal, view: AttemptView) -> bool:
-    """Whether the attempt has made a step after this one's; one that names no step is before each that is known."""
-    step, made = signal_step(stall), view.last_step
+def has_passed_stall(stall: Signal, made: Maybe[int]) -> bool:
+    """Whether the step `made` is after this one's; one that names no step is before each that is known."""
+    step = signal_step(stall)
     return isinstance(made, Known) and (not isinstance(step, Known) or made.value > step.value)
 
 
-def is_past_stall(incident: Incident, view: AttemptView) -> bool:
-    """Whether the attempt under care has made a step after every stall that was reported of it.
+def is_past_stall(incident: Incident, made: Maybe[int]) -> bool:
+    """Whether the step `made` of the attempt under care is after every stall that was reported of it.
 
     A stall that the monitor reports without a step was before the attempt's first one: each step that the attempt has
     made is after it. A silence of metrics names no step either, and says nothing of that.
     """
     stalls = stalls_of(incident)
-    is_dated = isinstance(stalled_at(incident), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
-    return bool(stalls) and is_dated and all(has_passed_stall(item, view) for item in stalls)
+    is_dated = isinstance(stuck_at(stalls), Known) or all(item.source is SignalSource.MONITOR for item in stalls)
+    return bool(stalls) and is_dated and all(has_passed_stall(item, made) for item in stalls)
 
 
 def stalls_of(incident: Incident) -> list[Signal]:
     """The stalls that were reported of the attempt under care."""
     return [item for item in incident.signals if item.kind is SignalKind.STALL and concerns(item, incident)]
+
+
+def usual_pace(incident: Incident) -> list[float]:
+    """The usual seconds a step, as each report of slow steps names them."""
+    usual = [
+        signal.evidence.get("baseline_s") for signal in incident.signals if signal.fault is FaultClass.THROUGHPUT_DROP
+    ]
+    return [float(seconds) for seconds in usual if isinstance(seconds, int | float) and seconds > 0]
+
+
+def is_as_fast_as_usual(incident: Incident, attempt: AttemptView) -> bool:
+    """False also where either is not known."""
+    known = usual_pace(incident)
+    return bool(known) and attempt.step_s is not None and attempt.step_s <= min(known) * USUAL_PACE

@@ -26,16 +26,25 @@ from chalicelib.domain.guards.held import (
     state_word,
     with_approval,
 )
-from chalicelib.domain.guards.risk import gpu_hours_lost, loss_word, nodes_taken
+from chalicelib.domain.guards.risk import (
+    are_on_a_bad_node,
+    gpu_hours_lost,
+    loss_word,
+    nodes_taken,
+    others_on,
+    others_word,
+)
 from chalicelib.domain.model.action import Action, AskApproval, CordonNode, Notify, Severity, StopJob, action_name
 from chalicelib.domain.model.approvals import BREAKER_KEY, POLICY, STOP, Approval, ApprovalAnswer, Guard
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.policy.guard_rules import ApprovalRule, Harm, Window
-from chalicelib.domain.run.alerts import ASKED, alerts_word, own_word, rests_on_alerts
+from chalicelib.domain.run.alerts import alerts_word, own_word, rests_on_alerts
 from chalicelib.domain.run.first_response import shadow
-from chalicelib.domain.run.other_jobs import are_on_a_bad_node, others_on, others_word
 
+# Upon an alert alone, people are asked about what ends a run or takes a node away. What follows from it (the new start,
+# a check) was agreed to with it.
+ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})
 MAX_QUESTIONS: Final = 20  # in one Incident: a person who has answered so many has it in hand
 CATCH_UP: Final = timedelta(minutes=1)  # for events that waited for the service
 

@@ -7,7 +7,7 @@ and closes at the first observation that is not held.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -24,101 +24,56 @@ NOTIFIED_RULES: Final = frozenset({"guard.paused", "guard.window", "capacity.bac
 NOTIFIED_AGAIN_AFTER: Final = timedelta(hours=1)  # one that flaps, as a wait for capacity does, is told once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleGuard:
-    """One row: while one of `rules` speaks, `guard` holds. Words that end in `.` or `_` stand for all that begin so."""
-
-    guard: Guard
-    rules: tuple[str, ...]
-    source: str
-
-
-RULE_GUARDS: Final = (
-    RuleGuard(guard=Guard.PAUSE, rules=("guard.paused",), source="docs/guardrails.md#pause"),
-    RuleGuard(guard=Guard.SHADOW, rules=("guard.shadow",), source="docs/guardrails.md#shadow-mode"),
-    RuleGuard(guard=Guard.APPROVAL, rules=("guard.approval",), source="docs/guardrails.md#approvals"),
-    RuleGuard(
-        guard=Guard.DENIED,
-        rules=("guard.denied", "guard.denied_by_default", "guard.too_many_questions"),
-        source="docs/guardrails.md#approvals",
+# While one of its rules speaks, the guard holds. Words that end in `.` or `_` stand for all that begin so.
+RULE_GUARDS: Final[Mapping[Guard, tuple[str, ...]]] = {
+    Guard.PAUSE: ("guard.paused",),
+    Guard.SHADOW: ("guard.shadow",),
+    Guard.APPROVAL: ("guard.approval",),
+    Guard.DENIED: ("guard.denied", "guard.denied_by_default", "guard.too_many_questions"),
+    Guard.WINDOW: ("guard.window",),
+    Guard.BREAKER: ("guard.breaker",),
+    # Lambda: events to a throttled function wait and are tried again.
+    Guard.CATCH_UP: ("guard.catch_up",),
+    # A retry budget that counts only attempts without progress.
+    Guard.RETRY_BUDGET: ("budget.", "crash.same_again", "adopt.loop", "adopt.loop_limit"),
+    Guard.BACK_OFF: ("resubmit.back_off", "resubmit.waiting", "capacity.back_off"),
+    # HyperPod's own recovery and auto-resume get their grace first.
+    Guard.DEFERENCE: (
+        "defer.platform_repair",
+        "defer.auto_resume",
+        "defer.repaired",
+        "verify.platform_repair",
+        "node.defer",
+        "node.theirs",
     ),
-    RuleGuard(guard=Guard.WINDOW, rules=("guard.window",), source="docs/policy.md#windows"),
-    RuleGuard(guard=Guard.BREAKER, rules=("guard.breaker",), source="docs/guardrails.md#circuit-breaker"),
-    RuleGuard(
-        guard=Guard.CATCH_UP,
-        rules=("guard.catch_up",),
-        source="Lambda: events to a throttled function wait and are tried again",
+    # Undo only what we did, leave alone what someone else did.
+    Guard.PROVENANCE: (
+        "open.owner_stopped",
+        "open.stopping",
+        "verify.held",
+        "resubmit.held",
+        "verify.owner_stopped",
+        "stop.owner_stopped",
+        "checkpoint.owner_stopped",
+        "node.held_by_other",
+        "node.held_before",
+        "repair.marked",
     ),
-    RuleGuard(
-        guard=Guard.RETRY_BUDGET,
-        rules=("budget.", "crash.same_again", "adopt.loop", "adopt.loop_limit"),
-        source="a retry budget that counts only attempts without progress",
-    ),
-    RuleGuard(
-        guard=Guard.BACK_OFF,
-        rules=("resubmit.back_off", "resubmit.waiting", "capacity.back_off"),
-        source="exponential back-off",
-    ),
-    RuleGuard(
-        guard=Guard.DEFERENCE,
-        rules=(
-            "defer.platform_repair",
-            "defer.auto_resume",
-            "defer.repaired",
-            "verify.platform_repair",
-            "node.defer",
-            "node.theirs",
-        ),
-        source="HyperPod's own recovery and auto-resume get their grace first",
-    ),
-    RuleGuard(
-        guard=Guard.PROVENANCE,
-        rules=(
-            "open.owner_stopped",
-            "open.stopping",
-            "verify.held",
-            "resubmit.held",
-            "verify.owner_stopped",
-            "stop.owner_stopped",
-            "checkpoint.owner_stopped",
-            "node.held_by_other",
-            "node.held_before",
-            "repair.marked",
-        ),
-        source="undo only what we did, leave alone what someone else did",
-    ),
-    RuleGuard(
-        guard=Guard.REPAIR_BUDGET,
-        rules=("node.queue", "node.full", "node.group_", "node.day_limit", "node.queue_limit"),
-        source="share of the instance group in flight, absolute per 24 h",
-    ),
-    RuleGuard(
-        guard=Guard.LADDER,
-        rules=("repair.ladder_end", "repair.not_allowed", "repair.no_effect"),
-        source="reboot, replace, a person",
-    ),
-    RuleGuard(
-        guard=Guard.SUSPECT_HARDWARE,
-        rules=(
-            "node.suspect_hardware",
-            "repair.suspect_hardware",
-            "repair.suspect_hardware_",
-        ),
-        source="a hardware ledger that survives replacement",
-    ),
-    RuleGuard(
-        guard=Guard.DATA_LOSS,
-        rules=("drain.waiting", "drain.limit", "node.controller", "resume.", "stop.blind"),
-        source="replace destroys volumes: stop first, controllers never; nothing is resumed from a guess",
-    ),
-)
+    # A share of the instance group in flight, and an absolute number per 24 h.
+    Guard.REPAIR_BUDGET: ("node.queue", "node.full", "node.group_", "node.day_limit", "node.queue_limit"),
+    # Reboot, replace, a person.
+    Guard.LADDER: ("repair.ladder_end", "repair.not_allowed", "repair.no_effect"),
+    Guard.SUSPECT_HARDWARE: ("node.suspect_hardware", "repair.suspect_hardware", "repair.suspect_hardware_"),
+    # A replacement destroys volumes: stop first, controllers never; nothing is resumed from a guess.
+    Guard.DATA_LOSS: ("drain.waiting", "drain.limit", "node.controller", "resume.", "stop.blind"),
+}
 
 
 def guard_of(rule: str) -> Guard | None:
     """The guard that speaks by `rule`; None for all other rules."""
-    for row in RULE_GUARDS:
-        if any(rule == name or (name[-1] in "._" and rule.startswith(name)) for name in row.rules):
-            return row.guard
+    for guard, rules in RULE_GUARDS.items():
+        if any(rule == name or (name[-1] in "._" and rule.startswith(name)) for name in rules):
+            return guard
     return None
 
 

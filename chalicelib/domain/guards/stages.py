@@ -16,7 +16,7 @@ _STACK: Final = "rekindle"
 
 
 def stage_of(stack: str) -> str:
-    """The stage that a stack is: `rekindle` is prod, `rekindle-dev` is dev. Source: infra/asking.py, stack_name."""
+    """The stage that a stack is: `rekindle` is prod, `rekindle-dev` is dev. Source: infra/target_stack.py."""
     return PROD if stack == _STACK else stack.removeprefix(f"{_STACK}-")
 
 

@@ -67,7 +67,6 @@ class Account(Record):
     step_s          the median seconds of one step, from the newest observation that reported it
     closed_step     the step that the run had reached when the Incident closed
     own_gap_s       how long the Job took from a death to the next start before Rekindle started any (Observation)
-    links           the run's own pages, from its newest heartbeat: (name, https address)
     """
 
     onset_at: Maybe[datetime] = Unknown("nothing reported when it began")
@@ -79,7 +78,6 @@ class Account(Record):
     step_s: Maybe[float] = Unknown("the run's step time was never seen")
     closed_step: Maybe[int] = Unknown("it is not closed")
     own_gap_s: Maybe[float] = Unknown("nothing was started again")
-    links: tuple[tuple[str, str], ...] = ()
 
     def with_phase(self, phase: str, *, now: datetime) -> Account:
         """A copy that records the phase as entered `now`; the same object if it is the current phase already."""

@@ -105,16 +105,6 @@ class ExcludeNodes(ActionBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureStacks(ActionBase):
-    """Have all ranks of an attempt write their stacks, by the signal that its own heartbeat says it hears."""
-
-    attempt: str
-    handle: str
-    signal: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResizeJob(ActionBase):
     """Let a queued start take `nodes_min` to `nodes_max` nodes."""
 
@@ -179,7 +169,6 @@ Action = (
     | CordonNode
     | ExcludeNodes
     | ResizeJob
-    | CaptureStacks
     | ReportNode
     | QuarantineCheckpoint
     | Notify
@@ -188,7 +177,6 @@ Action = (
 )
 # Every other list of Actions comes from the one above.
 ACTIONS: Final[tuple[type[ActionBase], ...]] = get_args(Action)
-HARMFUL: Final = frozenset(kind.__name__ for kind in ACTIONS if kind.harmful)
 
 
 def read_action(wire: Mapping[str, Any]) -> Action:

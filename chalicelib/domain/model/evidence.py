@@ -11,7 +11,7 @@ from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.checkpoints.marks import forensic_request_id as forensic_request_id
 from rekindle.checkpoints.marks import is_forensic as is_forensic
-from rekindle.detectors.flight import NOBODY_MISSING
+from rekindle.detectors.rank_rules import NOBODY_MISSING
 from rekindle.protocol.signals import FaultClass
 
 MAX_STRETCHES = 32  # newest kept; each is a few dozen bytes, and older ones lie behind any resume point still in reach

@@ -24,6 +24,9 @@ from typing import Any, Final
 
 from chalicelib.domain.model.codec import Record
 
+# So many faults of one piece of hardware, each an Incident, within the window make it suspect.
+SUSPECT_FAULTS: Final = 3
+SUSPECT_WINDOW: Final = timedelta(days=28)
 MAX_FAULTS: Final = 16  # kept of one piece, the newest
 MAX_MARKS: Final = 24  # of one node: 16 GPUs at most (p2), their boards or its chassis
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")  # nvidia-smi -L, NVRM's lines
@@ -72,9 +75,9 @@ def mark(kind: MarkKind, value: str) -> str:
     return f"{kind}:{value}"
 
 
-def kind_of(one: str) -> MarkKind:
+def kind_of(text: str) -> MarkKind:
     """The kind of a mark. Raises: ValueError."""
-    return MarkKind(one.partition(":")[0])
+    return MarkKind(text.partition(":")[0])
 
 
 def marks_of(*, gpus: Iterable[str] = (), serial: str | None = None) -> tuple[str, ...]:

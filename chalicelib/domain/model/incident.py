@@ -172,9 +172,9 @@ class Incident(Record):
     def _moved_on(self, pause: Pause) -> Incident:
         return dataclasses.replace(
             moved_on(self, pause),
-            tracking=self.tracking.moved_on(pause),
+            tracking=moved_on(self.tracking, pause),
             loss=self.loss.moved_on(pause),
-            evidence=self.evidence.moved_on(pause),
+            evidence=moved_on(self.evidence, pause),
             halt=self.halt.moved_on(pause),
             resubmission=self.resubmission.moved_on(pause, is_ordering=self.phase is Phase.RESUBMITTING),
             repair=self.repair and moved_on(self.repair, pause),

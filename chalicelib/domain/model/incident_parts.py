@@ -62,7 +62,8 @@ class Try:
     `no_room`: it failed for lack of capacity before it ever ran. `died_at_load`: it failed before it had made a step
     past the checkpoint that it was given. `is_theirs`: the platform started it. `leaves` is a held start of
     the old submission that must be cancelled once this one, a new submission, is there. `left_nodes` are those of the
-    one before it where that lost one of them, or may have: which one may be shown only later. `nodes_min` to
+    one before it where that lost one of them, or may have: which one may be shown only later. `left_out` are those in
+    `exclude` that nothing named as it was ordered (run/bisection.py). `nodes_min` to
     `nodes_max` is the size that it was allowed because it waited for nodes.
     """
 
@@ -81,6 +82,7 @@ class Try:
     went_back: bool = False
     how: Submission = Submission.CLONE
     exclude: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     is_theirs: bool = False
     leaves: str | None = None
     left_nodes: tuple[str, ...] = ()
@@ -112,10 +114,6 @@ class AttemptTracking:
     watch_step: Maybe[int] = Unknown("not watched yet")  # reached by `watch_at`
     watch_at: Since | None = None  # since when a run that must move has not moved
 
-    def moved_on(self, pause: Pause) -> AttemptTracking:
-        """As it would be had the pause taken no time."""
-        return moved_on(self, pause)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadLoss:
@@ -146,10 +144,6 @@ class Evidence:
     needs: tuple[Need, ...] = ()  # what the next observation must read besides the run itself
     needs_since: Since | None = None  # since when it is asked for
     evidence_since: Since | None = None  # when the wait for the ranks' own reports on the attempt under care began
-
-    def moved_on(self, pause: Pause) -> Evidence:
-        """As it would be had the pause taken no time."""
-        return moved_on(self, pause)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ class AlarmMode(StrEnum):
 
 # A first step may be the resume step or the next one; a few more are lost by trainers that count by another rule.
 FAR_BELOW_STEPS: Final = 10
-# What is learned of an attempt while it runs and as it ends.
+# The fields that are learned while an attempt runs and as it ends; the others say how it was submitted.
 _PROGRESS: Final = (
     "status",
     "first_step",
@@ -35,7 +35,7 @@ _PROGRESS: Final = (
     "began",
     "died_before_step",
 )
-PLAN_IGNORED: Final = "verify.plan_ignored"  # the outcome of an Incident that has told so of its attempt
+PLAN_IGNORED: Final = "verify.plan_ignored"  # the outcome of an Incident whose attempt ignored its resume plan
 DEFAULT_HANG_MINUTES = 15  # above the evaluation pauses and checkpoint uploads of most runs; a Job may set its own
 MIN_HANG_MINUTES = 5
 MAX_METRIC_NAME = 255  # characters
@@ -141,9 +141,9 @@ class Job(Record):
     def place(self) -> RunPlace:
         return RunPlace(self.platform, self.cluster, self.mailbox)
 
-    def is_signed(self, job_id: str, *, attempt: str) -> bool:
-        """Whether a message of that attempt, signed with `job_id`, is this Job's. One that was started by hand may be
-        given no id: its monitor takes one for itself.
+    def is_named(self, job_id: str, *, attempt: str) -> bool:
+        """Whether a message of that attempt which names `job_id` is this Job's. An attempt that was started by hand may
+        have been given no id: its monitor then makes one (`undeclared_job_ids`).
         """
         return job_id == self.job_id or job_id in undeclared_job_ids(attempt)
 
@@ -152,7 +152,7 @@ class Job(Record):
 class Attempt(Record):
     """One submission of a Job. `incident_id` names the Incident that submitted it; None for the first.
 
-    `went_back`: it left the line of those before it at `resume_step` on purpose (an order, a poisoned run). `began`:
+    `went_back`: it resumed below the furthest step on purpose (an order, a poisoned run). `began`:
     the platform has run its script, and not only waited for capacity; False also while that is not known. `left_out`
     and `left_nodes` are its order's (ResubmitJob). `died_before_step`: it failed, and its last heartbeat, shortly
     before, showed no step.
@@ -181,13 +181,13 @@ class Attempt(Record):
         return replace(self, **newer.known_progress())
 
     def known_progress(self) -> dict[str, Any]:
-        """What is known of its progress and end, by field."""
+        """What is known of its progress and end, by field name."""
         values = {name: getattr(self, name) for name in _PROGRESS}
         return {name: value for name, value in values.items() if value and not isinstance(value, Unknown)}
 
 
 def is_far_below(first_step: Maybe[int], resume_step: Maybe[int]) -> bool:
-    """The attempt is known to have begun far below its resume step."""
+    """Whether the attempt is known to have begun far below its resume step."""
     if not isinstance(first_step, Known) or not isinstance(resume_step, Known):
         return False
     return first_step.value < resume_step.value - FAR_BELOW_STEPS

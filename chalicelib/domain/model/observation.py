@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from chalicelib.domain.model.action import ActionResult
 from chalicelib.domain.model.codec import Record
 from chalicelib.domain.model.evidence import Suspicion
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import NodesSeen, NodeView
 from chalicelib.domain.model.platform import UNKNOWN_PLATFORM, Platform
@@ -94,13 +93,12 @@ class AttemptView(Record):
     spiking, diverging, non_finite): "unknown" where nothing judges it, which is neither ok nor spiking. `onset_step` is
     the first bad step of the newest trouble, `healed_step` the step at which that trouble was seen to be over,
     `loss_baseline` the loss it is measured against, `judged_step` the newest step whose loss has been judged.
-    `links` are its pages in experiment trackers, each a name and an https address.
-    `hears` is the signal at which all its ranks write their stacks, and which harms nothing; empty where none is known.
     `is_heartbeat_unread`: there is a mailbox, and it could not be read: the absence of a heartbeat is then no evidence.
     `is_heartbeat_last`: the process wrote its heartbeat as it ended, and made no step after it. `died_of` is the error
     that ended it, by its own word. `life`: which start of all processes within the attempt wrote it.
     `training_since` is when the platform began to run its script, `stopping_since` when it began to end it, and
     `interrupted_since` when it last took its nodes for others, by the platform's clock; None where that is unknown.
+    `seen_ended_at`: where the platform dates its end later than it was seen, when that was; None elsewhere.
     `failure` is what its agent found that it failed of; None where nothing but `failure_reason` says it.
     `successor` is the attempt that has taken its place in the same submission, ours or not; `start` is what
     only a platform with an agent or a queue of its own tells.
@@ -112,6 +110,7 @@ class AttemptView(Record):
     failure_reason: str = ""
     failure: FailureVerdict | None = None
     ended_at: datetime | None = None
+    seen_ended_at: datetime | None = None
     training_since: datetime | None = None
     stopping_since: datetime | None = None
     interrupted_since: datetime | None = None
@@ -130,8 +129,6 @@ class AttemptView(Record):
     healed_step: int | None = None
     loss_baseline: float | None = None
     judged_step: int | None = None
-    hears: str = ""
-    links: tuple[tuple[str, str], ...] = ()
     successor: str | None = None
     start: StartView | None = None
 
@@ -187,9 +184,16 @@ class AttemptView(Record):
 
         The end of a failed attempt is when its platform detects the failure.
         """
-        if self.heartbeat_at is None or self.ended_at is None or self.is_heartbeat_last:
-            return False
-        return (self.ended_at - self.heartbeat_at).total_seconds() > MAX_UNSEEN_S
+        unseen_s = self._unseen_s
+        return unseen_s is not None and not self.is_heartbeat_last and unseen_s > MAX_UNSEEN_S
+
+    @property
+    def _unseen_s(self) -> float | None:
+        """From its last heartbeat to its end. The two are dated by different clocks."""
+        ended_at = self.seen_ended_at or self.ended_at
+        if self.heartbeat_at is None or ended_at is None:
+            return None
+        return max((ended_at - self.heartbeat_at).total_seconds(), 0.0)
 
     @property
     def last_step_at_most(self) -> Maybe[int]:
@@ -198,14 +202,12 @@ class AttemptView(Record):
         A process that ends by an exception writes a heartbeat that says it is the last: no step follows it. A killed
         process writes none; what it did in the meantime was done, and is lost.
         """
-        known = isinstance(self.last_step, Known) and self.heartbeat_at is not None and self.ended_at is not None
-        if not known or not self.step_s or not self.status.has_ended or self.work == STALLED or self.is_heartbeat_last:
+        unseen_s = self._unseen_s
+        if not isinstance(self.last_step, Known) or unseen_s is None or not self.step_s or not self.status.has_ended:
             return self.last_step
-        assert isinstance(self.last_step, Known)  # noqa: S101  `known` has just said so; this tells the type checker
-        assert self.ended_at is not None  # noqa: S101
-        assert self.heartbeat_at is not None  # noqa: S101
-        unseen_s = min(max((self.ended_at - self.heartbeat_at).total_seconds(), 0.0), MAX_UNSEEN_S)
-        return Known(self.last_step.value + int(unseen_s / self.step_s))
+        if self.work == STALLED or self.is_heartbeat_last:
+            return self.last_step
+        return Known(self.last_step.value + int(min(unseen_s, MAX_UNSEEN_S) / self.step_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,55 @@ class ReplyView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord(Record):
+    """The Job's attempts, over all Incidents; the defaults are those of a Job whose attempts were not needed.
+
+    What they reached. `best_before` is the furthest step that any earlier attempt is known to have ended at, or the
+    step to which a later one, or this one, went back on purpose; `fruitless_before` is how many attempts in a row,
+    the newest of them included, ended without passing what had been reached before them: a Job that dies again
+    right after each "recovery" is seen to gain nothing, though every Incident of its own looks fresh.
+    `furthest_saved` is the newest sealed save that was ever seen on the way to where the run is now, whatever has
+    become of it. `resumed_at` are the steps that the newest attempts resumed at, the newest last, and `came_to` how
+    far each came; None where that is not known. `began_again` counts the newest attempts of ours in a row that
+    began no further on than the one before them, or died before a step, of those of which that is known.
+    `began_before` is the first step of the attempt before this one. `had_checkpoints`: a manifest of the Job has been
+    seen, or an attempt of it has resumed from a checkpoint or has answered that it saved one, so that an observation
+    which finds none has found them gone.
+
+    How often it was started. `ran` names the newest that was submitted by a person, and those of ours since that
+    have begun. `restarts_of_an_hour`, `restarts_of_last_hours` (run/job_record.py) and `restarts_of_a_day` count
+    those of ours that began within that time, over all Incidents, and `rollbacks_of_a_day` those of them that went
+    back on purpose. `capped` counts the newest attempts in a row that their own run-time limit ended. `own_gap_s`
+    is the median time from an attempt's death to the next start, before Rekindle started any. `trained` is the
+    share of the last hours that the steps gained in them took.
+
+    What it ran on. `died_on` are the nodes of the attempts of the last day that hung or died of hardware in other
+    Incidents, of which none was named, the newest last; `left_out` those that the newest start of the day was kept
+    away from for such deaths.
+    """
+
+    best_before: Maybe[int] = Unknown("not needed yet")
+    fruitless_before: int = 0
+    furthest_saved: Maybe[int] = Unknown("not needed yet")
+    resumed_at: tuple[int | None, ...] = ()
+    came_to: tuple[int | None, ...] = ()
+    began_again: int = 0
+    began_before: Maybe[int] = Unknown("not needed yet")
+    had_checkpoints: bool = False
+    ran: tuple[str, ...] = ()
+    started_by_others: int = 0
+    restarts_of_an_hour: int = 0
+    restarts_of_last_hours: int = 0
+    restarts_of_a_day: int = 0
+    rollbacks_of_a_day: int = 0
+    capped: int = 0
+    own_gap_s: Maybe[float] = Unknown("not needed yet")
+    trained: Maybe[float] = Unknown("not needed yet")
+    died_on: tuple[tuple[str, ...], ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Record):
     """One observation: a field for each thing that is read, each of which may be Unknown without the others.
 
@@ -247,7 +298,7 @@ class Observation(Record):
     Unknown. `reply` is Known(None) when the mailbox was read and holds no answer yet. `suspicion` is what the
     ranks' own reports say, read when the Incident needs them. `next_number` is the attempt number a resubmission
     would take. `has_job` is False for a cluster-only Incident. `record` is what outlives Incidents
-    (model/job_record.py). `platform` is what the Job runs on, and `cluster` where there; a node's Incident has
+    (run/job_record.py). `platform` is what the Job runs on, and `cluster` where there; a node's Incident has
     neither. Where the platform puts attempts back: `current` is the attempt that the registry holds for the newest,
     empty where that was not read; `successor` is what has taken the attempt's place in the same submission; `nodes`
     are those that it ran on and those that the Incident holds to be broken, as the platform shows them. `shadow`

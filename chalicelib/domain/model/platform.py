@@ -42,7 +42,6 @@ class Platform(Record):
     tells_who_ended         the state of an ended attempt shows whether its user ended it
     checks_users            the cluster itself checks which user may join a Job or name its mailbox
     relays_heartbeats       heartbeats may arrive as copies: without any, requests in the mailbox may still be read
-    stacks_by_signal        ranks write their stacks on a signal that is sent through the platform
     resize                  when the number of nodes of a submitted attempt can be changed
     release_command, end_command, again_command
                             the shell command, for people, that releases a held job, ends it, starts it again; `{id}`
@@ -65,7 +64,6 @@ class Platform(Record):
     tells_who_ended: bool = False
     checks_users: bool = False
     relays_heartbeats: bool = False
-    stacks_by_signal: bool = False
     resize: Resize = Resize.NEVER
     release_command: str = ""
     end_command: str = ""

@@ -46,9 +46,9 @@ def is_taken_back(signal: Signal, heard: Iterable[Signal]) -> bool:
     )
 
 
-def _is_same(one: Signal, other: Signal) -> bool:
+def _is_same(signal: Signal, other: Signal) -> bool:
     """By the instance where both name one: a node's name outlives its instances."""
-    first, second = instance_of(one), instance_of(other)
+    first, second = instance_of(signal), instance_of(other)
     if first is not None and second is not None:
         return first == second
-    return one.node is not None and (one.cluster, one.node) == (other.cluster, other.node)
+    return signal.node is not None and (signal.cluster, signal.node) == (other.cluster, other.node)

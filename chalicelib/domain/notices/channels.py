@@ -1,46 +1,40 @@
-"""Whom notices go to, as data: the channels document, `/<stage>/channels` in Parameter Store (docs/notifications.md).
+"""The channels document: which channels notices go to (docs/notifications.md). It is `/<stage>/channels` in Parameter
+Store.
 
 A document names channels and routes. It never holds a secret, only the names of secrets: fields that end in `_secret`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import time
 from enum import StrEnum
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 from chalicelib.domain.model.codec import read
 from chalicelib.domain.model.errors import InvalidSettings
 from chalicelib.domain.model.urgency import Severity
-from chalicelib.domain.policy.readers import (
-    ENDS_SECRET,
-    MAX_TEXT_CHARS,
-    a_flag,
-    a_list,
-    a_name,
-    a_text,
-    a_word,
-    an_object,
-    only,
-    texts,
-    words,
-)
 from rekindle.protocol.bounds import Items, Text, Via, check_printable
 from rekindle.protocol.wire import MailboxError
 
 MAX_CHANNELS: Final = 32
 MAX_ROUTES: Final = 64
+# Of a channel, a source or a secret: a part of a parameter's name.
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+Name = Annotated[str, Text(64, pattern=NAME.pattern, problem=f"must have the form {NAME.pattern}")]
+Line = Annotated[str, Text(2048, least=1, check=check_printable)]
+
+_Entry = TypeVar("_Entry")
 
 
 class ChannelKind(StrEnum):
-    """How a channel speaks."""
+    """What a channel speaks to."""
 
     WEBHOOK = "webhook"  # signed CloudEvents over HTTPS
     SLACK = "slack"
-    OTLP = "otlp"  # the trace of each Incident that has closed, to a receiver of OpenTelemetry
-    APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and whatever else Apprise has a word for
+    APPRISE = "apprise"  # PagerDuty, Opsgenie, Teams, e-mail and all other services that Apprise supports
 
 
 class NoticeType(StrEnum):
@@ -64,55 +58,56 @@ class Day(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fields:
-    """The fields of one kind of channel: `True` where one is needed. `wants` is what it gets unless it says.
+class _Config:
+    """What every channel has. `wants`: the types of notices that it gets. `name`: its key in the document."""
 
-    `may_choose`: it may say so.
-    """
-
-    texts: Mapping[str, bool] = field(default_factory=dict)
-    lists: Mapping[str, bool] = field(default_factory=dict)
-    flags: Mapping[str, bool] = field(default_factory=dict)
+    name: Name
+    kind: ChannelKind
     wants: tuple[NoticeType, ...] = (NoticeType.NEWS, NoticeType.APPROVAL)
-    may_choose: bool = True
-
-
-KINDS: Final[Mapping[ChannelKind, Fields]] = {
-    ChannelKind.WEBHOOK: Fields(
-        texts={"url": True, "signing_secret": True, "older_signing_secret": False}, flags={"private": False}
-    ),
-    # `channel` is Slack's own id of a channel (C…); the app's token and signing secret are secrets (docs/slack.md).
-    ChannelKind.SLACK: Fields(
-        texts={"channel": True, "token_secret": True, "signing_secret": False, "api_url": False, "console_url": False},
-        lists={"users": False, "groups": False, "channels": False},
-        wants=(NoticeType.NEWS, NoticeType.APPROVAL, NoticeType.CHANGE),
-    ),
-    # `headers_secret` names a secret of the form of OTEL_EXPORTER_OTLP_HEADERS. An Incident's end is a change.
-    ChannelKind.OTLP: Fields(
-        texts={"url": True, "headers_secret": False},
-        flags={"private": False},
-        wants=(NoticeType.CHANGE,),
-        may_choose=False,
-    ),
-    # The whole address is the secret: with Apprise tokens and passwords are a part of it.
-    ChannelKind.APPRISE: Fields(texts={"url_secret": True}),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelConfig:
-    """One channel. `texts`, `lists` and `flags` hold the fields of its kind (KINDS) that were given."""
+class WebhookConfig(_Config):
+    """`private`: its address may be a private one. `older_signing_secret`: signs as well while a secret is replaced."""
 
-    name: str
-    kind: ChannelKind
-    wants: tuple[NoticeType, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)
-    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    flags: Mapping[str, bool] = field(default_factory=dict)
+    url: Line
+    signing_secret: Name
+    older_signing_secret: Name = ""
+    private: bool = False
 
-    def text(self, name: str) -> str:
-        """A text field, empty where it was not given."""
-        return self.texts.get(name, "")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackConfig(_Config):
+    """`channel` is Slack's own id of a channel (C…); the app's token and signing secret are secrets (docs/slack.md).
+
+    These may press its buttons: `users`, members of `groups`, everyone in `channels`. `console_url`: where the user
+    serves a console, if anywhere.
+    """
+
+    wants: tuple[NoticeType, ...] = (NoticeType.NEWS, NoticeType.APPROVAL, NoticeType.CHANGE)
+    channel: Line
+    token_secret: Name
+    signing_secret: Name = ""
+    api_url: Line = ""
+    console_url: Line = ""
+    users: tuple[Line, ...] = ()
+    groups: tuple[Line, ...] = ()
+    channels: tuple[Line, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppriseConfig(_Config):
+    """The whole address is a secret: Apprise has tokens and passwords in it."""
+
+    url_secret: Name
+
+
+ChannelConfig = WebhookConfig | SlackConfig | AppriseConfig
+_CONFIGS: Final[Mapping[str, type[ChannelConfig]]] = {
+    ChannelKind.WEBHOOK: WebhookConfig,
+    ChannelKind.SLACK: SlackConfig,
+    ChannelKind.APPRISE: AppriseConfig,
+}
 
 
 def _clock_time(value: time) -> str:
@@ -125,7 +120,6 @@ _ZONE: Final = Text(
     problem="is not the name of a time zone, such as Europe/Zurich",
 )
 ClockTime = Annotated[time, Via(Annotated[str, _CLOCK], read=time.fromisoformat, write=_clock_time)]
-Line = Annotated[str, Text(MAX_TEXT_CHARS, least=1, check=check_printable)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +137,9 @@ class Hours:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Notices that fit all of it go to the channels `to`. Empty `jobs`, `clusters` and `notices` fit everything.
+    """Notices that match every field go to the channels `to`. Empty `jobs`, `clusters` and `notices` match all.
 
-    `jobs` and `clusters` are patterns with * and ?. `outside` turns `hours` round: the route holds outside of them.
+    `jobs` and `clusters` are patterns with * and ?. `outside`: the route holds outside `hours` instead.
     """
 
     to: Annotated[tuple[Line, ...], Items(least=1)]
@@ -157,14 +151,14 @@ class Route:
     outside: bool = False
 
     def check_fields(self) -> None:
-        """Raises: MailboxError for a route outside of no hours."""
+        """Raises: MailboxError where `outside` is set without `hours`."""
         if self.outside and self.hours is None:
             raise MailboxError("hours", "missing, beside `outside`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
-    """The whole document. `problems` are what is wrong with it, `broken` the names of channels that cannot be used."""
+    """A whole document, as read. `problems`: what is wrong with it. `broken`: channels that cannot be used, by name."""
 
     channels: Mapping[str, ChannelConfig] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
@@ -188,16 +182,10 @@ class Channels:
         """The valid part of a document: one wrong channel or route does not disable the others.
 
         Raises:
-            InvalidSettings: it is no such document at all.
+            InvalidSettings: it is not a channels document at all.
         """
-        body = an_object(wire, "channels document")
-        only(body, "", ("channels", "routes"))
-        given = an_object(body.get("channels", {}), "channels")
-        if len(given) > MAX_CHANNELS:
-            raise InvalidSettings("channels", f"at most {MAX_CHANNELS}")
-        listed = a_list(body.get("routes", []), "routes")
-        if len(listed) > MAX_ROUTES:
-            raise InvalidSettings("routes", f"at most {MAX_ROUTES}")
+        document = cast("_Document", read(_Document, wire, error=_of_the_document))
+        given = document.channels
         problems: list[InvalidSettings] = []
         channels: dict[str, ChannelConfig] = {}
         routes: list[Route] = []
@@ -206,7 +194,7 @@ class Channels:
                 channels[name] = _channel(name, channel)
             except InvalidSettings as err:
                 problems.append(err)
-        for number, route in enumerate(listed):
+        for number, route in enumerate(document.routes):
             try:
                 routes.append(_route(route, f"routes.{number}", given))
             except InvalidSettings as err:
@@ -219,30 +207,36 @@ class Channels:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Document:
+    """A document as it was given: its channels and routes are read one by one, so that a wrong one spoils no other."""
+
+    channels: Annotated[Mapping[str, Any], Items(MAX_CHANNELS)] = field(default_factory=dict)
+    routes: Annotated[tuple[Any, ...], Items(MAX_ROUTES)] = ()
+
+
+def _of_the_document(at: str, problem: str) -> InvalidSettings:
+    return InvalidSettings(at or "channels document", problem)
+
+
 def _channel(name: str, wire: object) -> ChannelConfig:
-    at = f"channels.{name[:80]}"
-    a_name(name, at)
-    body = an_object(wire, at)
-    kind = a_word(body.get("kind"), f"{at}.kind", ChannelKind)
-    fields = KINDS[kind]
-    choices = ("wants",) if fields.may_choose else ()
-    only(body, at, ("kind", *choices, *fields.texts, *fields.lists, *fields.flags))
-    for known in (fields.texts, fields.lists, fields.flags):
-        for needed in (key for key, is_needed in known.items() if is_needed and key not in body):
-            raise InvalidSettings(f"{at}.{needed}", "missing")
-    given = {key: a_text(body[key], f"{at}.{key}") for key in fields.texts if key in body}
-    for key, value in given.items():
-        if key.endswith(ENDS_SECRET):
-            a_name(value, f"{at}.{key}")
-    wants = words(body["wants"], f"{at}.wants", NoticeType) if "wants" in body else fields.wants
-    return ChannelConfig(
-        name=name,
-        kind=kind,
-        wants=wants,
-        texts=given,
-        lists={key: texts(body[key], f"{at}.{key}") for key in fields.lists if key in body},
-        flags={key: a_flag(body[key], f"{at}.{key}") for key in fields.flags if key in body},
-    )
+    kind = wire.get("kind") if isinstance(wire, Mapping) else None
+    config = _CONFIGS.get(kind, WebhookConfig) if isinstance(kind, str) else WebhookConfig
+    return entry(config, name, wire, at=f"channels.{name[:80]}")
+
+
+def entry(kind: type[_Entry], name: str, wire: object, *, at: str) -> _Entry:
+    """An entry of a document whose keys are names; `kind` holds its own name, which is nowhere else in the document.
+
+    Raises:
+        InvalidSettings: names the field, below `at`, that is missing, wrong or not known.
+    """
+    if not NAME.fullmatch(name):
+        raise InvalidSettings(at, f"must have the form {NAME.pattern}")
+    body = read(Mapping[str, Any], wire, error=InvalidSettings, at=at)
+    if "name" in body:
+        raise InvalidSettings(f"{at}.name", "is not known to this version")
+    return cast("_Entry", read(kind, {**body, "name": name}, error=InvalidSettings, at=at))
 
 
 def _route(wire: object, at: str, channels: Mapping[str, object]) -> Route:

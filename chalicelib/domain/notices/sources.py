@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from chalicelib.domain.model.codec import read
 from chalicelib.domain.model.errors import InvalidSettings
-from chalicelib.domain.policy.readers import a_flag, a_name, a_text, a_word, an_object, only
+from chalicelib.domain.notices.channels import Line, Name, entry
+from rekindle.protocol.bounds import Items
 from rekindle.protocol.signals import FaultClass
+from rekindle.protocol.wire import MailboxError
 
 MAX_SOURCES: Final = 32
 MAX_ENTRIES: Final = 200
@@ -42,27 +45,32 @@ class Subject(StrEnum):
     FAULT = "fault"
 
 
-LABELS: Final[Mapping[Subject, str]] = {subject: f"rekindle_{subject}" for subject in Subject}
-"""The label of an alert that names each of them, unless the source's `labels` says otherwise."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """One source. `secret` and `older_secret` are names of secrets; `user` belongs to basic authentication.
 
-    `faults` maps an alert's name to a fault class, for alerts without a label that says so. `is_news`: its alerts join
-    open Incidents and never open one.
+    `faults` maps an alert's name to a fault class, for alerts without a label that says so. `news_only`: its alerts
+    join open Incidents and never open one.
     """
 
-    name: str
+    name: Name
     kind: SourceKind
-    auth: Auth
-    secret: str
-    older_secret: str = ""
-    user: str = ""
-    labels: Mapping[Subject, str] = field(default_factory=lambda: dict(LABELS))
-    faults: Mapping[str, FaultClass] = field(default_factory=dict)
-    is_news: bool = False
+    auth: Auth = Auth.STANDARD
+    secret: Name
+    older_secret: Name = ""
+    user: Line = ""
+    labels: Mapping[Subject, Line] = field(default_factory=dict)
+    faults: Annotated[Mapping[Line, FaultClass], Items(MAX_ENTRIES)] = field(default_factory=dict)
+    news_only: bool = False
+
+    def check_fields(self) -> None:
+        """Raises: MailboxError for a user without basic authentication, or the other way round."""
+        if (self.auth is Auth.BASIC) is not bool(self.user):
+            raise MailboxError("user", "belongs to basic authentication, and only there")
+
+    def label(self, subject: Subject) -> str:
+        """The label of an alert that names it."""
+        return self.labels.get(subject, f"rekindle_{subject}")
 
 
 def sources_from_wire(wire: object) -> dict[str, Source]:
@@ -71,43 +79,5 @@ def sources_from_wire(wire: object) -> dict[str, Source]:
     Raises:
         InvalidSettings: names the field that is missing, wrong or not known.
     """
-    body = an_object(wire, "sources document")
-    if len(body) > MAX_SOURCES:
-        raise InvalidSettings("sources", f"at most {MAX_SOURCES}")
-    return {name: _source(name, entry) for name, entry in body.items()}
-
-
-def _source(name: str, wire: object) -> Source:
-    at = name[:80]
-    a_name(name, at)
-    body = an_object(wire, at)
-    only(body, at, ("kind", "auth", "secret", "older_secret", "user", "labels", "faults", "news_only"))
-    auth = a_word(body.get("auth", Auth.STANDARD.value), f"{at}.auth", Auth)
-    if (auth is Auth.BASIC) is not ("user" in body):
-        raise InvalidSettings(f"{at}.user", "belongs to basic authentication, and only there")
-    return Source(
-        name=name,
-        kind=a_word(body.get("kind"), f"{at}.kind", SourceKind),
-        auth=auth,
-        secret=a_name(a_text(body.get("secret"), f"{at}.secret"), f"{at}.secret"),
-        older_secret=a_name(a_text(body["older_secret"], f"{at}.older_secret"), f"{at}.older_secret")
-        if "older_secret" in body
-        else "",
-        user=a_text(body["user"], f"{at}.user") if "user" in body else "",
-        labels=_labels(body.get("labels", {}), f"{at}.labels"),
-        faults=_faults(body.get("faults", {}), f"{at}.faults"),
-        is_news=a_flag(body.get("news_only", False), f"{at}.news_only"),
-    )
-
-
-def _labels(value: Any, at: str) -> dict[Subject, str]:
-    given = an_object(value, at)
-    only(given, at, tuple(Subject))
-    return {**LABELS, **{Subject(name): a_text(label, f"{at}.{name}") for name, label in given.items()}}
-
-
-def _faults(value: Any, at: str) -> dict[str, FaultClass]:
-    given = an_object(value, at)
-    if len(given) > MAX_ENTRIES:
-        raise InvalidSettings(at, f"at most {MAX_ENTRIES}")
-    return {a_text(alert, at): a_word(fault, f"{at}.{alert[:80]}", FaultClass) for alert, fault in given.items()}
+    body = read(Annotated[Mapping[str, Any], Items(MAX_SOURCES)], wire, error=InvalidSettings, at="sources document")
+    return {name: entry(Source, name, source, at=name[:80]) for name, source in body.items()}

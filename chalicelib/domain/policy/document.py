@@ -18,21 +18,17 @@ from typing import Any, Final
 
 from chalicelib.domain.model.errors import InvalidPolicy
 from chalicelib.domain.policy.fields import (
-    FieldSpec,
-    Group,
     Rows,
     declared,
     group,
     member_path,
     read_record,
-    specs,
     write_record,
 )
 from chalicelib.domain.policy.groups import Approvals, BreakerLimits, Budgets, Loss, Nodes, Resubmission, Timing
 from chalicelib.domain.policy.guard_rules import Window
 from chalicelib.domain.policy.kinds import Exactly, Flag, Text
-from chalicelib.domain.policy.playbook_overrides import PlaybookTable
-from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook
+from chalicelib.domain.policy.playbooks import PLAYBOOKS, Deadline, Playbook, PlaybookTable
 from rekindle.protocol.signals import FaultClass
 
 SCHEMA: Final = 1
@@ -159,29 +155,10 @@ def content_version(policy: Policy) -> str:
 
 def contradictions(policy: Policy) -> Iterator[tuple[str, str]]:
     """Fields that cannot both count, each with what is wrong; every single one is in its range."""
+    values = flat(policy.to_wire())
     for low, high in NOT_ABOVE:
-        least, most = _value_at(policy, low), _value_at(policy, high)
-        if least > most:
-            yield low, f"is {least} and must not exceed {high}, which is {most}"
-
-
-def _value_at(policy: Policy, path: str) -> Any:
-    """A value of a group as the document has it, by its path there."""
-    head, _, rest = path.partition(".")
-    group_spec = next(spec for spec in specs(Policy) if spec.key == head)
-    record = getattr(policy, group_spec.name)
-    spec = next(spec for spec in specs(type(record)) if spec.key == rest)
-    return spec.kind.write(getattr(record, spec.name))
-
-
-def every_field() -> Iterator[tuple[str, FieldSpec]]:
-    """Every field of a document outside of its lists and tables, by its path there."""
-    for spec in specs(Policy):
-        if isinstance(spec.kind, Group):
-            for inner in specs(spec.kind.record):
-                yield member_path(spec.key, inner.key), inner
-        else:
-            yield spec.key, spec
+        if values[low] > values[high]:
+            yield low, f"is {values[low]} and must not exceed {high}, which is {values[high]}"
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 
 from chalicelib.domain.model.errors import InvalidPolicy
-from chalicelib.domain.policy.kinds import Kind, shown
+from chalicelib.domain.policy.kinds import Bare, Kind, shown
 
 T = TypeVar("T")
 _SPEC: Final = "policy"
@@ -118,10 +118,9 @@ def member_path(path: str, key: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Generic[T]):
+class Group(Bare, Generic[T]):
     """An object of the document: a record of its own."""
 
-    suffix: ClassVar[str] = ""
     record: type[T]
 
     def read(self, path: str, value: Any) -> T:
@@ -132,10 +131,9 @@ class Group(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Generic[T]):
+class Rows(Bare, Generic[T]):
     """A list of at most `most` objects, each a record."""
 
-    suffix: ClassVar[str] = ""
     most: ClassVar[int] = 20
     record: type[T]
 

@@ -301,9 +301,6 @@ class Nodes:
     # How long a deep health check may take before a person is called: DCGM level 4 takes 45 to 90 minutes, all of them
     # about two hours (Amazon SageMaker Developer Guide, "Deep health checks").
     health_check_limit: timedelta = timedelta(hours=4)
-    # So many faults of one piece of hardware, each an Incident, within the window make it suspect.
-    suspect_faults: int = 3
-    suspect_window: timedelta = timedelta(days=28)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

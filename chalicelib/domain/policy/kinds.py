@@ -36,11 +36,20 @@ class Kind(Protocol[T]):
         ...
 
 
+class Bare:
+    """Base of the kinds whose fields have no suffix; what is JSON already is written as it is."""
+
+    __slots__ = ()
+    suffix: ClassVar[str] = ""
+
+    def write(self, value: Any) -> Any:
+        return value
+
+
 @dataclass(frozen=True, slots=True)
-class Exactly:
+class Exactly(Bare):
     """One whole number and no other."""
 
-    suffix: ClassVar[str] = ""
     only: int
 
     def read(self, path: str, value: Any) -> int:
@@ -48,15 +57,11 @@ class Exactly:
             raise InvalidPolicy(path, f"must be {self.only}, the version that this service reads, not {shown(value)}")
         return self.only
 
-    def write(self, value: int) -> int:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(Bare):
     """A text of so many characters."""
 
-    suffix: ClassVar[str] = ""
     low: int
     high: int
 
@@ -65,30 +70,20 @@ class Text:
             raise InvalidPolicy(path, f"must be a text of {self.low} to {self.high} characters, not {shown(value)}")
         return value
 
-    def write(self, value: str) -> str:
-        return value
 
-
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Bare):
     """True or false."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> bool:
         if not isinstance(value, bool):
             raise InvalidPolicy(path, f"must be true or false, not {shown(value)}")
         return value
 
-    def write(self, value: bool) -> bool:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class Count(Bare):
     """A whole number within a range, ends included. `unit` is what is counted."""
 
-    suffix: ClassVar[str] = ""
     low: int
     high: int
     unit: str
@@ -98,15 +93,11 @@ class Count:
             raise InvalidPolicy(path, f"must be a whole number from {self.low} to {self.high}, not {shown(value)}")
         return value
 
-    def write(self, value: int) -> int:
-        return value
-
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class Number(Bare):
     """A number within a range, ends included."""
 
-    suffix: ClassVar[str] = ""
     low: float
     high: float
     unit: str
@@ -158,10 +149,9 @@ class SecondsList:
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Generic[T]):
+class OneOf(Bare, Generic[T]):
     """One of a few words; `words` says what each stands for."""
 
-    suffix: ClassVar[str] = ""
     words: Mapping[str, T]
 
     def read(self, path: str, value: Any) -> T:
@@ -174,10 +164,9 @@ class OneOf(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class SomeOf(Generic[T]):
+class SomeOf(Bare, Generic[T]):
     """A list of words, at least `least` of them; kept in the order of `words`, each once."""
 
-    suffix: ClassVar[str] = ""
     words: Mapping[str, T]
     least: int = 0
 
@@ -195,11 +184,8 @@ class SomeOf(Generic[T]):
         return [word for word, meant in self.words.items() if meant in value]
 
 
-@dataclass(frozen=True, slots=True)
-class TimeOfDay:
+class TimeOfDay(Bare):
     """A time of day in UTC, `HH:MM`."""
-
-    suffix: ClassVar[str] = ""
 
     def read(self, path: str, value: Any) -> time:
         if not isinstance(value, str) or not _TIME_OF_DAY.fullmatch(value):
@@ -211,10 +197,9 @@ class TimeOfDay:
 
 
 @dataclass(frozen=True, slots=True)
-class OrNone(Generic[T]):
+class OrNone(Bare, Generic[T]):
     """A value, or null for none."""
 
-    suffix: ClassVar[str] = ""
     kind: Kind[T]
 
     def read(self, path: str, value: Any) -> T | None:

@@ -44,8 +44,6 @@ def with_account(
         account = _step_time(account, view.step_s, is_restarting=bool(after.resubmission.tries))
     if view is not None:
         account = _went_on_from(account, view)
-        if view.links:
-            account = dataclasses.replace(account, links=view.links)
     for action in actions:
         if isinstance(action, ResubmitJob | AdoptAttempt):
             account = account.with_restart(_restart(action, before, seen, view, policy))

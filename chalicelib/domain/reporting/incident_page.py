@@ -22,10 +22,9 @@ from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.page_chart import LossCurve, chart_of
-from chalicelib.domain.reporting.phase_words import HAPPENING
-from chalicelib.domain.reporting.sentence import NAME_CHARS, commands_of, phase_word, sentence_of
+from chalicelib.domain.reporting.sentence import HAPPENING, NAME_CHARS, commands_of, phase_word, sentence_of
+from rekindle.protocol.addresses import is_address
 from rekindle.protocol.quantities import NAMES, amount, heading
-from rekindle.protocol.run_links import is_address
 from rekindle.signatures.words import action_word
 
 MAX_LINES: Final = 100  # of the timeline: the oldest twenty and the newest eighty

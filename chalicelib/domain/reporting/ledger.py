@@ -1,4 +1,6 @@
-"""What one Incident took, lost and saved. Formulas with their sources stand in docs/ledger.md; pure.
+"""The ledger of one Incident: the time, steps, GPU-hours and dollars that it took, lost and saved. Pure.
+
+The formulas with their sources are in docs/ledger.md. `services/reporting/ledgers.py` reads what is needed for it.
 
 A quantity of which an input is not known is Unknown and says which; it is never zero.
 """
@@ -10,14 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.model.account import Account, Restart
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.counterfactual import Baseline, Counterfactual, Spared, otherwise
-from chalicelib.domain.reporting.lost_time import ENDS, LostTime, lost_time
+from chalicelib.domain.reporting.lost_time import LostTime, lost_time
 from chalicelib.domain.reporting.prices import Prices
+from chalicelib.domain.reporting.steps_lost import ENDS, nothing_restarted, steps_lost
 from rekindle.protocol.manifests import SaveKind
 from rekindle.protocol.signals import FaultClass
 
@@ -64,10 +66,9 @@ class IncidentLedger:
 
     @property
     def figures(self) -> Mapping[str, Maybe[float]]:
-        """Every quantity under its name (rekindle.protocol.quantities), for all that show some of them; `spared` has
-        those that are ranges.
+        """Every quantity that is one number, under its name (rekindle.protocol.quantities); `spared` has the ranges.
 
-        To a thousandth, as in the JSON form: a face that rounds on must not differ from one that reads that.
+        Rounded to a thousandth, as in `to_wire`: what is rounded further from here or from the JSON must be equal.
         """
         exact: dict[str, Maybe[float]] = {
             "mttd_s": self.mttd_s,
@@ -106,8 +107,8 @@ class IncidentLedger:
         return "mttr_s" if isinstance(self.mttr_s, Known) else "elapsed_s"
 
     def to_wire(self) -> dict[str, Any]:
-        """JSON form: a number, or `{"unknown": why}`. By hand: it is a report of rounded figures, some of them computed
-        here and some of the Incident's, and nothing reads it back.
+        """JSON form: a number, or `{"unknown": why}`. Written by hand, not by the codec: nothing reads it back, and its
+        figures are rounded, some computed here and some the Incident's.
         """
         incident, account = self.incident, self.incident.account
         onset = self.onset_at
@@ -193,7 +194,7 @@ def ledger_of(incident: Incident, *, size: JobSize, prices: Prices, now: datetim
 
 
 def onset_of(account: Account) -> Maybe[datetime]:
-    """When the fault began. An onset after the first observation comes from a clock that is not ours."""
+    """When the fault began; Unknown where it is reported after the first observation, by a clock that is not ours."""
     onset = account.onset_at
     if isinstance(onset, Known) and account.looked_at is not None and onset.value > account.looked_at:
         ahead = (onset.value - account.looked_at).total_seconds()
@@ -204,7 +205,7 @@ def onset_of(account: Account) -> Maybe[datetime]:
 
 
 def stages_of(account: Account, onset: Maybe[datetime], until: datetime) -> tuple[Stage, ...]:
-    """Without a gap from the onset (else the first observation) to `until`. Terminal phases have no duration."""
+    """Stages without a gap, from the onset (else the first observation) to `until`. Terminal phases are no stages."""
     if account.looked_at is None:
         return ()
     marks = [(DETECT, onset.value)] if isinstance(onset, Known) else []
@@ -246,52 +247,10 @@ def _since(onset: Maybe[datetime], moment: datetime) -> Maybe[float]:
     return Known((moment - onset.value).total_seconds())
 
 
-def steps_lost(incident: Incident) -> Maybe[int]:
-    """Good steps that had been trained and had to be trained again: of each new start, the old one's furthest good
-    step minus its resume step. Steps since a loss went bad are worth nothing; their cost is in the lost time."""
-    if not incident.account.restarts:
-        return _nothing_restarted(incident)
-    total = 0
-    for index, restart in enumerate(incident.account.restarts):
-        furthest = good_before(incident, index)
-        if isinstance(furthest, Unknown):
-            return furthest
-        if isinstance(restart.resume_step, Unknown):
-            return Unknown(f"where {restart.name} continued is not known: {restart.resume_step.why}")
-        total += max(0, furthest.value - restart.resume_step.value)
-    return Known(total)
-
-
-def good_before(incident: Incident, index: int) -> Maybe[int]:
-    """As `furthest_before`, but not beyond the step before that attempt's first bad one."""
-    furthest, after = furthest_before(incident, index), incident.account.restarts[index].after
-    bad = [onset.step for onset in incident.loss.onsets if onset.attempt == after]
-    if incident.loss.onset_attempt == after and incident.loss.onset_fault in POISONS:
-        bad.append(incident.loss.onset_step)
-    for step in bad:
-        if isinstance(step, Unknown):
-            return Unknown(f"since which step {after} was bad is not known: {step.why}")
-        furthest = Known(min(furthest.value, step.value - 1)) if isinstance(furthest, Known) else Known(step.value - 1)
-    return furthest
-
-
-def furthest_before(incident: Incident, index: int) -> Maybe[int]:
-    """How far the attempt had come that the new start `index` takes the place of."""
-    restarts = incident.account.restarts
-    one = restarts[index]
-    if isinstance(one.furthest, Known):
-        return one.furthest
-    ended = next((item for item in incident.resubmission.tries if item.name == one.after), None)
-    before = next((item for item in restarts[:index] if item.name == one.after), None)
-    if before is not None and ended is not None and (ended.no_room or ended.died_at_load):
-        return before.resume_step  # it never made a step of its own
-    return Unknown(f"how far {one.after} had come is not known: {one.furthest.why}")
-
-
 def steps_saved(incident: Incident) -> Maybe[int]:
-    """What an emergency checkpoint kept: for each new start, its resume step minus the one without that checkpoint."""
+    """Steps that emergency checkpoints kept: for each restart, its resume step minus the periodic checkpoint's."""
     if not incident.account.restarts:
-        return _nothing_restarted(incident)
+        return nothing_restarted(incident)
     total = 0
     for restart in incident.account.restarts:
         saved = _saved_by(restart, incident)
@@ -301,32 +260,22 @@ def steps_saved(incident: Incident) -> Maybe[int]:
     return Known(total)
 
 
-def _saved_by(one: Restart, incident: Incident) -> Maybe[int]:
-    if one.kind and one.kind != SaveKind.EMERGENCY:
+def _saved_by(restart: Restart, incident: Incident) -> Maybe[int]:
+    if restart.kind and restart.kind != SaveKind.EMERGENCY:
         return Known(0)
-    if not one.kind:
+    if not restart.kind:
         if incident.halt.asks == 0:
             return Known(0)  # no emergency checkpoint was asked for
-        return Unknown(f"which checkpoint {one.name} continued from is not known")
-    if isinstance(one.resume_step, Unknown):
-        return Unknown(f"where {one.name} continued is not known: {one.resume_step.why}")
-    if isinstance(one.periodic_step, Unknown):
-        return Unknown(f"where {one.name} would have resumed otherwise is not known: {one.periodic_step.why}")
-    return Known(max(0, one.resume_step.value - one.periodic_step.value))
-
-
-def _nothing_restarted(incident: Incident) -> Maybe[int]:
-    if incident.job_id is None:
-        return Unknown("it is about no run")
-    if incident.closed_at is None:
-        return Unknown("it is still open")
-    if incident.phase is Phase.RECOVERED:
-        return Known(0)
-    return Unknown(f"nothing was started again: {ENDS[incident.phase]}")
+        return Unknown(f"which checkpoint {restart.name} continued from is not known")
+    if isinstance(restart.resume_step, Unknown):
+        return Unknown(f"where {restart.name} continued is not known: {restart.resume_step.why}")
+    if isinstance(restart.periodic_step, Unknown):
+        return Unknown(f"where {restart.name} would have resumed otherwise is not known: {restart.periodic_step.why}")
+    return Known(max(0, restart.resume_step.value - restart.periodic_step.value))
 
 
 def step_seconds(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:
-    """`count` steps of `seconds` each; none of them take no time, however long each would be."""
+    """How long `count` steps of `seconds` each take; zero steps take no time, also where `seconds` is Unknown."""
     if isinstance(count, Unknown):
         return count
     if count.value == 0:
@@ -335,7 +284,7 @@ def step_seconds(count: Maybe[int], seconds: Maybe[float]) -> Maybe[float]:
 
 
 def hours(seconds: Maybe[float], per_hour: Maybe[int] | Maybe[float]) -> Maybe[float]:
-    """`seconds` at so many (GPUs, USD) per hour."""
+    """`seconds` in hours times `per_hour` (GPUs, USD); zero where no time passed, also where `per_hour` is Unknown."""
     if isinstance(seconds, Unknown):
         return seconds
     if seconds.value == 0:

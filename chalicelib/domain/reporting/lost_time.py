@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from chalicelib.domain.fault_specs.faults import POISONS, RUNS_ON, SLOW
 from chalicelib.domain.model.incident import Incident, Phase, SkipWindow
 from chalicelib.domain.model.incident_parts import merge_windows
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.steps_lost import ENDS
 from rekindle.protocol.signals import FaultClass
-
-# How an Incident ended that was not recovered, in words.
-ENDS: Final[Mapping[Phase, str]] = {
-    Phase.STOPPED: "it was stopped before the run was back",
-    Phase.HANDED_OVER: "it was left to a person",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

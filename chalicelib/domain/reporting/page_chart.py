@@ -1,7 +1,7 @@
 """The chart of an Incident's page: the run's loss over time, with what happened to it, as inline SVG. Pure.
 
-Its colours are the page's own variables, so that one picture serves light and dark, and its letters can be read on a
-phone. No text from outside stands in it.
+Its colours are the page's CSS variables, so that one chart serves light and dark pages, and its text is large enough
+for a phone. It holds no text from outside the service.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rekindle.drawing.scales import Scale, time_ticks, value_ticks, values_scale
 from rekindle.drawing.strokes import Axis, Point, can_be_drawn, unbroken_parts
 from rekindle.drawing.svg import Svg
 
-# How much of the time before and after an Incident is shown: as many times its own length, within bounds.
+# How much time before and after an Incident is shown: a multiple of its own length, with a least and a most.
 BEFORE: Final = (2.0, timedelta(minutes=3), timedelta(hours=1))
 AFTER: Final = (0.5, timedelta(minutes=2), timedelta(minutes=30))
 WIDTH: Final = 520
 HEIGHT: Final = 300
 LEFT, RIGHT, TOP, BOTTOM = 52, 12, 62, 40
-SIZE: Final = 14  # of letters; a phone shows the chart at two thirds
+FONT_SIZE: Final = 14  # a phone shows the chart at two thirds of its size
 _LABEL_ROWS: Final = 2
 _CHAR_WIDTH: Final = 7.6
 INK, SOFT, LINE, BAD, GOOD = "var(--fg)", "var(--soft)", "var(--line)", "var(--bad)", "var(--good)"
@@ -39,14 +39,15 @@ class LossCurve:
 
 
 def window_of(incident: Incident, *, now: datetime) -> tuple[datetime, datetime]:
-    """From when to when an Incident's chart shows the run."""
+    """The time that an Incident's chart shows, from and to."""
     begin, end = incident.opened_at, incident.closed_at or now
     took = max(end - begin, timedelta(0))
-    return begin - _within(took, BEFORE), min(now, end + _within(took, AFTER)) if incident.closed_at else now
+    last = min(now, end + _within(took, AFTER)) if incident.closed_at else now
+    return begin - _within(took, BEFORE), last
 
 
 def chart_of(incident: Incident, curve: LossCurve) -> str:
-    """The picture as an SVG element; empty where not one value can be drawn."""
+    """The chart as an SVG element; empty where no value can be drawn."""
     points = [point for point in ((at.timestamp(), loss) for at, loss in curve.points) if can_be_drawn(point)]
     if not points:
         return ""
@@ -56,16 +57,16 @@ def chart_of(incident: Incident, curve: LossCurve) -> str:
     values = [value for _, value in points]
     floor = HEIGHT - BOTTOM
     y = values_scale(min(values), max(values), start=floor, end=TOP)
-    svg = Svg(WIDTH, HEIGHT, title=_picture_in_words(points, moments))
+    svg = Svg(WIDTH, HEIGHT, title=_description(points, moments))
     for tick in value_ticks(y, 4):
         svg.line(LEFT, tick.at, WIDTH - RIGHT, tick.at, LINE)
-        svg.text(LEFT - 6, tick.at + 5, tick.label, SOFT, size=SIZE, anchor="end")
+        svg.text(LEFT - 6, tick.at + 5, tick.label, SOFT, size=FONT_SIZE, anchor="end")
     for tick in time_ticks(x, 5):
         svg.line(tick.at, floor, tick.at, floor + 5, SOFT)
         if LEFT + 20 <= tick.at <= WIDTH - RIGHT - 26:
-            svg.text(tick.at, floor + 20, tick.label, SOFT, size=SIZE, anchor="middle")
-    svg.text(4, 16, "loss (log scale)" if y.is_log else "loss", SOFT, size=SIZE)
-    svg.text(WIDTH - RIGHT, HEIGHT - 4, "time (UTC)", SOFT, size=SIZE, anchor="end")
+            svg.text(tick.at, floor + 20, tick.label, SOFT, size=FONT_SIZE, anchor="middle")
+    svg.text(4, 16, "loss (log scale)" if y.is_log else "loss", SOFT, size=FONT_SIZE)
+    svg.text(WIDTH - RIGHT, HEIGHT - 4, "time (UTC)", SOFT, size=FONT_SIZE, anchor="end")
     _marks(svg, moments, x, floor)
     for part in unbroken_parts(points, Axis.TIME, _starts(incident, points)):
         placed = [(x(at), y(loss)) for at, loss in part.points]
@@ -78,15 +79,15 @@ def chart_of(incident: Incident, curve: LossCurve) -> str:
 
 
 def _moments(incident: Incident) -> Iterator[tuple[float, str, str]]:
-    """When, what happened in words, and its colour."""
+    """What is marked on the chart: its time, its label and its colour."""
     onset = onset_of(incident.account)
     if isinstance(onset, Known):
         yield onset.value.timestamp(), "fault", BAD
     for number, attempt in enumerate(incident.resubmission.tries, start=1):
         yield attempt.at.timestamp(), "new start" if len(incident.resubmission.tries) == 1 else f"start {number}", SOFT
     if incident.closed_at is not None:
-        is_back = incident.phase is Phase.RECOVERED
-        yield incident.closed_at.timestamp(), "recovered" if is_back else "closed", GOOD if is_back else SOFT
+        is_recovered = incident.phase is Phase.RECOVERED
+        yield incident.closed_at.timestamp(), "recovered" if is_recovered else "closed", GOOD if is_recovered else SOFT
 
 
 def _marks(svg: Svg, moments: Sequence[tuple[float, str, str]], x: Scale, floor: float) -> None:
@@ -99,7 +100,7 @@ def _marks(svg: Svg, moments: Sequence[tuple[float, str, str]], x: Scale, floor:
         row = next((index for index, end in enumerate(ends) if begin >= end + 6), None)
         if row is not None:
             ends[row] = begin + width
-            svg.text(begin, TOP - 12 - 17 * row, label, colour, size=SIZE, bold=True)
+            svg.text(begin, TOP - 12 - 17 * row, label, colour, size=FONT_SIZE, bold=True)
 
 
 def _starts(incident: Incident, points: Sequence[Point]) -> set[int]:
@@ -109,7 +110,7 @@ def _starts(incident: Incident, points: Sequence[Point]) -> set[int]:
     return {index for index in first if index is not None}
 
 
-def _picture_in_words(points: Sequence[Point], moments: Sequence[tuple[float, str, str]]) -> str:
+def _description(points: Sequence[Point], moments: Sequence[tuple[float, str, str]]) -> str:
     low, high = min(value for _, value in points), max(value for _, value in points)
     marked = ", ".join(label for _, label, _ in moments) or "nothing"
     return f"Loss over time, from {low:.4g} to {high:.4g}; marked: {marked}"

@@ -15,7 +15,6 @@ from urllib.parse import quote
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.node_findings import instance_of
 from rekindle.protocol.cluster.names import parse_attempt
-from rekindle.protocol.run_links import label_of
 from rekindle.protocol.wire import MailboxError
 
 MAX_NODES: Final = 3  # a page that holds thirty commands helps nobody; `rekindle show` has all
@@ -24,14 +23,13 @@ _CONSOLES: Final = (("cn-", "console.amazonaws.cn"), ("us-gov-", "console.amazon
 
 
 def paste_of(incident: Incident, *, region: str, cluster_arn: str = "") -> tuple[tuple[str, str], ...]:
-    """The story; the run in its experiment trackers; a session on each node in trouble; the logs.
+    """The story; a session on each node in trouble; the logs.
 
     What is not known is left out.
 
     `cluster_arn` is the HyperPod cluster's, where the Incident's own Signals do not tell it.
     """
     lines = [("Story", f"rekindle show {_word(incident.incident_id)}")]
-    lines += [(label_of(name, url), url) for name, url in incident.account.links]
     arn = cluster_arn or _reported_arn(incident)
     for group, instance in _instances(incident):
         if not arn:

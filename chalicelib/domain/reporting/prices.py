@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final, cast
 
 from chalicelib.domain.model.codec import Record, read
 from chalicelib.domain.model.errors import InvalidRequest
-from chalicelib.domain.model.instances import GPU_TABLE, JobSize, bare_type
+from chalicelib.domain.model.instances import JobSize, bare_type
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from rekindle.protocol.bounds import Items, Number, Text, Via, check_printable
 from rekindle.protocol.wire import MailboxError
@@ -92,17 +92,6 @@ class Prices(Record):
             total += each * count
         return Known(total)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Row by row, each with the table's own source and date."""
-        return [
-            {"instance": name, "usd_per_hour": usd, "as_of": self.as_of, "source": self.source}
-            for name, usd in sorted(self.instances.items())
-        ]
-
-    def missing(self) -> list[str]:
-        """The types with GPUs that have no price: what runs on them costs an unknown amount."""
-        return sorted({row.instance for row in GPU_TABLE} - self.instances.keys())
-
     def _by_gpus(self, size: JobSize) -> Maybe[float]:
         if self.usd_per_gpu_hour is None:
             return Unknown("its instance types are not known, and no price per GPU-hour is set")
@@ -130,11 +119,3 @@ class Prices(Record):
 
 
 NO_PRICES: Final = Prices(source="")
-
-
-def shipped_rows() -> list[dict[str, Any]]:
-    """What counts where the user has set nothing, each row with a source and a date of its own."""
-    return [
-        {"instance": row.instance, "usd_per_hour": row.usd_per_hour, "as_of": row.as_of, "source": row.source}
-        for row in DEFAULT_PRICES
-    ]

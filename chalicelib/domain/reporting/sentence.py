@@ -7,15 +7,16 @@ one line and without characters that hide or reorder text.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Final
 
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
 from chalicelib.domain.model.evidence import suspect_word
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
-from chalicelib.domain.reporting.ledger import steps_lost
 from chalicelib.domain.reporting.markdown import one_line
 from chalicelib.domain.reporting.paste import paste_of
+from chalicelib.domain.reporting.steps_lost import steps_lost
 from rekindle.signatures.words import fault_word
 
 NAME_CHARS: Final = 160
@@ -71,3 +72,21 @@ def commands_of(incident: Incident, *, region: str) -> tuple[tuple[str, str], ..
             lines.append(("Start the run again", f"rekindle resubmit {shlex.quote(incident.job_id)}"))
     lines.append(("A link for a phone", f"rekindle show {named} --report"))
     return tuple(lines)
+
+
+HAPPENING: Final[Mapping[Phase, str]] = {
+    Phase.OPEN: "It has been reported, and is being examined.",
+    Phase.HOLDING: "Waiting before anything is done.",
+    Phase.WATCHING: "Watching whether it heals without help.",
+    Phase.CHECKPOINTING: "The run has been asked for an emergency checkpoint.",
+    Phase.STOPPING: "The attempt is being stopped.",
+    Phase.RESUBMITTING: "The job is being submitted again.",
+    Phase.VERIFYING: "A new attempt runs; watching whether it makes progress.",
+    Phase.DRAINING: "The node takes no new jobs; the jobs on it end or move first.",
+    Phase.REPAIRING: "The node is being repaired.",
+    Phase.CHECKING: "The node is back, and is being checked.",
+    Phase.RETURNING: "The node is being given back to the scheduler.",
+    Phase.RECOVERED: "Recovered: it makes progress again.",
+    Phase.STOPPED: "Stopped: nothing more is done.",
+    Phase.HANDED_OVER: "Handed over to a person: nothing more is done automatically.",
+}

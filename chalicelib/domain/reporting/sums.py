@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final
@@ -14,15 +13,6 @@ from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.reporting.counterfactual import SUM_ASSUMES, Spared
 from chalicelib.domain.reporting.ledger import IncidentLedger, quantity_json
-from chalicelib.domain.reporting.lost_time import net_gain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunNow:
-    """Where a run stands, from its own heartbeat: its newest step and the median seconds of a step."""
-
-    last_step: Maybe[int]
-    step_s: Maybe[float]
 
 
 def total_of(quantities: Iterable[Maybe[Any]]) -> dict[str, Any]:
@@ -102,9 +92,9 @@ def _grouped(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
 
 
 def job_sums(
-    job: Job, attempts: Sequence[Attempt], ledgers: Sequence[IncidentLedger], run: RunNow, *, now: datetime
+    job: Job, attempts: Sequence[Attempt], ledgers: Sequence[IncidentLedger], *, now: datetime
 ) -> dict[str, Any]:
-    """A Job's ledger. ETTR is productive time by wall time, once by the Incidents and once by the run's own steps.
+    """A Job's ledger. ETTR is productive time by wall time.
 
     The wall time ends with the run, so that no figure moves on while it is over.
     """
@@ -125,7 +115,6 @@ def job_sums(
         "wall_s": quantity_json(wall),
         "ettr": quantity_json(ettr(wall, losses)),
         "ettr_at_most": quantity_json(at_most(wall, losses, open_ones=open_ones)),
-        "ettr_by_steps": quantity_json(_by_steps(attempts, run, wall)),
         **sums_of(ledgers),
     }
 
@@ -164,29 +153,6 @@ def at_most(wall: Maybe[float], losses: Sequence[Maybe[float]], *, open_ones: in
     if open_ones:
         return Unknown(f"{open_ones} Incidents are open" if open_ones > 1 else "an Incident is open")
     return ettr(wall, [loss for loss in losses if isinstance(loss, Known)])
-
-
-def _by_steps(attempts: Sequence[Attempt], run: RunNow, wall: Maybe[float]) -> Maybe[float]:
-    """The steps that count, at the run's median step time, by wall time: start-up, saving and queueing are lost too."""
-    if isinstance(wall, Unknown):
-        return wall
-    wall_s = wall.value
-    if wall_s <= 0:
-        return Unknown("the run has taken no time yet")
-    if isinstance(run.step_s, Unknown):
-        return run.step_s
-    first = attempts[0].first_step if attempts else Unknown("no attempt is known")
-    if isinstance(first, Unknown):
-        return Unknown(f"the step that the run began with is not known: {first.why}")
-    reached = [
-        step.value for step in (run.last_step, *(item.last_step for item in attempts)) if isinstance(step, Known)
-    ]
-    if not reached:
-        return Unknown("how far the run has come is not known")
-    productive = max(0, net_gain(first.value - 1, max(reached), attempts[-1].skips)) * run.step_s.value
-    if productive > wall_s:
-        return Unknown("its steps at today's pace would have taken longer than it has run: it was faster before")
-    return Known(productive / wall_s)
 
 
 def fleet_ettr(

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from chalicelib.domain.faults.poison import died_at
-from chalicelib.domain.model.incident import Incident, Phase
+from chalicelib.domain.model.incident import Incident, Phase, best_step
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
@@ -139,12 +139,14 @@ def had_checkpoints(job: Job, attempts: Sequence[Attempt], incident: Incident) -
 
 
 def updated_by(attempt: Attempt, incident: Incident, view: AttemptView) -> Attempt:
+    """What is now known of it. One that was started again in its place and lives came as far as its furthest life."""
+    came_to = best_step(attempt.last_step, view.last_step) if view.life else view.last_step
     ended_at: datetime | None = view.ended_at if view.status.has_ended else None
     return replace(
         attempt,
         status=view.status.value,
         first_step=view.first_step,
-        last_step=step_made(attempt, view, died_at(incident, view)) if view.status.has_ended else view.last_step,
+        last_step=step_made(attempt, view, died_at(incident, view)) if view.status.has_ended else came_to,
         ended_at=ended_at,
         began=has_begun(view),
         died_before_step=_died_before_step(attempt, view),

@@ -29,23 +29,23 @@ class Lived:
     ended_at: datetime | None
 
 
-def lived_at_once(one: Lived, other: Lived) -> bool:
+def lived_at_once(life: Lived, other: Lived) -> bool:
     """They are two runs: a run's Jobs follow one another. One that never began has saved nothing."""
-    if one.began_at is None or other.began_at is None:
+    if life.began_at is None or other.began_at is None:
         return False
-    return (one.ended_at is None or other.began_at < one.ended_at) and (
-        other.ended_at is None or one.began_at < other.ended_at
+    return (life.ended_at is None or other.began_at < life.ended_at) and (
+        other.ended_at is None or life.began_at < other.ended_at
     )
 
 
-def is_before(one: Lived, other: Lived, *, was_created_before: bool) -> bool:
+def is_before(life: Lived, other: Lived, *, was_created_before: bool) -> bool:
     """Whether the one trained before the other; where that is not known of both, by which of them was created first.
 
     A link of a chain waits: what was submitted after it may train, and end, before it.
     """
-    if one.began_at is None or other.began_at is None:
+    if life.began_at is None or other.began_at is None:
         return was_created_before
-    return one.began_at < other.began_at
+    return life.began_at < other.began_at
 
 
 def shared(lived: Mapping[str, Lived]) -> frozenset[str]:
@@ -75,6 +75,15 @@ def numbered_before(earlier: Sequence[Attempt], lived: Mapping[str, Lived]) -> t
 
     in_order = sorted(earlier, key=place)
     return tuple(replace(attempt, number=index - len(in_order)) for index, attempt in enumerate(in_order))
+
+
+def dated_by_its_begin(attempts: Sequence[Attempt], lived: Lived) -> tuple[Attempt, ...]:
+    """A Job's attempts, the first as if submitted when it began to train: a link of a chain waits for its turn, and has
+    saved nothing until then.
+    """
+    first, *others = attempts
+    began_at = lived.began_at or first.submitted_at
+    return (replace(first, submitted_at=max(began_at, first.submitted_at)), *others)
 
 
 def first_step_of(attempts: Sequence[Attempt], seen: AttemptView | None) -> Maybe[int]:

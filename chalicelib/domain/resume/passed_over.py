@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from statistics import median
 from typing import Final
 
 from chalicelib.domain.faults.poison import died_at_most
@@ -83,6 +82,8 @@ def _why(item: CheckpointView) -> str:
 
 
 def _usual(saves: Sequence[CheckpointView]) -> int | None:
+    from statistics import median  # loaded where a start passes over something, which few do
+
     newest = sorted({item.step for item in saves}, reverse=True)[:NEWEST]
     gaps = [later - earlier for later, earlier in pairwise(newest)]
     return int(median(gaps)) if len(gaps) > 1 else None
@@ -90,6 +91,8 @@ def _usual(saves: Sequence[CheckpointView]) -> int | None:
 
 def _pace(saves: Sequence[CheckpointView]) -> float | None:
     """Seconds a step by the times of the saves: what stood still between two of them counts less than most do."""
+    from statistics import median
+
     newest = sorted({item.step: item for item in saves}.items())[-NEWEST:]
     gaps = [
         (b - a, (later.saved_at - earlier.saved_at).total_seconds()) for (a, earlier), (b, later) in pairwise(newest)

@@ -26,6 +26,9 @@ def doubt_of(context: RuleContext, attempt: AttemptView) -> str:
         return "it makes no step there"
     if attempt.heartbeat_at is not None and context.now - attempt.heartbeat_at >= STALE:
         return f"its heartbeat is {span_word(context.now - attempt.heartbeat_at)} old"
+    back_at = incident.tracking.repaired_at
+    if attempt.heartbeat_at is not None and back_at is not None and attempt.heartbeat_at < back_at:
+        return "its heartbeat is from before it was started again in its place"
     if isinstance(first, Known) and isinstance(last, Known) and last.value < first.value + OWN_STEPS - 1:
         return f"a bad loss would show after {OWN_STEPS} steps of its own, the first of which was {first.value}"
     was_bad = bool(incident.loss.onsets) or incident.loss.onset_attempt is not None
@@ -81,8 +84,9 @@ def _has_unseen_end(context: RuleContext, attempt: AttemptView) -> bool:
     to pass the step at which the run had failed may have crashed there once more, whatever its platform calls it."""
     if attempt.is_heartbeat_unread:
         return True  # it has a monitor
-    if attempt.work == FINISHED or not isinstance(context.incident.target_step, Known):
+    if attempt.work == FINISHED:
         return False
-    if attempt.heartbeat_at is None:
-        return not has_passed(attempt.last_step, context.incident.target_step)
-    return not attempt.is_heartbeat_last
+    if attempt.heartbeat_at is not None:
+        return not attempt.is_heartbeat_last
+    target = context.incident.target_step
+    return isinstance(target, Known) and not has_passed(attempt.last_step, target)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from chalicelib.domain.faults.loss import marked_bad
 from chalicelib.domain.model.evidence import FORENSIC, newest_before
@@ -13,9 +14,11 @@ from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import CheckpointView
-from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.resume.rollback import account_rollback, onset_to_precede, resumed_at_last, rewind_steps
 from rekindle.protocol.signals import FaultClass
+
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
 
 # The narrowest of the platforms' rules. Source: botocore: [a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}
 MAX_NAME_CHARS = 63

@@ -6,14 +6,18 @@ skips a step skips its number too (rekindle.protocol.mailbox, ResumePlan).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import onset_now
 from chalicelib.domain.model.evidence import Onset, SuspicionKind
 from chalicelib.domain.model.incident import Incident, SkipWindow
 from chalicelib.domain.model.incident_parts import merge_windows
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.signals import FaultClass
+
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
 
 FINITE_STEPS = 3  # as many finite losses in a row show that the weights are (poisoned ones stay so)
 

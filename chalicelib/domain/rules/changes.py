@@ -19,6 +19,7 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.reporting.bookkeeping import with_account
 from chalicelib.domain.rules.run.orders import stops_for_good
+from chalicelib.domain.rules.run.responses import rewind_told
 from chalicelib.domain.rules.run.resubmitting import RESUBMITTING
 from chalicelib.domain.rules.run.two_live import two_live_told
 from chalicelib.domain.run.bad_nodes import ACTING, with_node_reports
@@ -165,6 +166,7 @@ AFTER_PHASE: Final[tuple[Rule[[Decision]], ...]] = (
     node_reports,
     news_told,
     two_live_told,
+    rewind_told,
     order_too_late,
 )
 AFTER_NODE: Final[tuple[Rule[[Decision]], ...]] = (guards,)

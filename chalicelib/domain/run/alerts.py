@@ -21,11 +21,8 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import InstanceState, is_marked, is_silent
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.domain.node.memory import facts_of, instance_seen
-from chalicelib.domain.policy.guard_rules import Harm
 from rekindle.protocol.signals import FaultClass
 
-# What ends a run or takes a node away. What follows from it (the new start, a check) was agreed to with it.
-ASKED: Final = frozenset({Harm.STOP_JOB, Harm.CORDON_NODE, Harm.REBOOT_NODE, Harm.REPLACE_NODE})
 PASSED_ON: Final = "alert_only"  # in the evidence of a run's report of a node: it knows no more than the alert did
 
 

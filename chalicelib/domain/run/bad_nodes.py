@@ -13,6 +13,7 @@ from typing import Final
 
 from chalicelib.domain.decision.verdict import Decision
 from chalicelib.domain.fault_specs.faults import NODE_FAULTS
+from chalicelib.domain.faults.failure_reasons import failure_of
 from chalicelib.domain.faults.stalls import stuck_at
 from chalicelib.domain.model.action import Action, CordonNode, Done, ReportNode
 from chalicelib.domain.model.evidence import Suspicion
@@ -20,14 +21,14 @@ from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node import is_in_service
 from chalicelib.domain.model.node_findings import CLEARED_AT, OF_PLATFORM, PLATFORM_KINDS, REPORTED_AT, cleared_at
-from chalicelib.domain.model.observation import AttemptView, Observation
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation
 from chalicelib.domain.model.repair import Allowed
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.model.start_view import BadNode, StartState
 from chalicelib.domain.node.claims import is_over
 from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.run.alerts import PASSED_ON, only_alerts
-from rekindle.detectors.ranks import ACCUSES_NO_NODE, STRONG, RankRule
+from rekindle.detectors.rank_rules import ACCUSES_NO_NODE, STRONG, RankRule
 from rekindle.protocol.cluster.documents import NodeFacts
 from rekindle.protocol.signals import FaultClass
 
@@ -192,11 +193,14 @@ def _is_one_step(attempts: Iterable[str], incident: Incident) -> bool:
 
 
 def broken_one_of(incident: Incident, view: AttemptView) -> tuple[str, ...]:
-    """The nodes of an attempt that ended because one of them was lost or broken, or that hung, as on a broken one."""
+    """The nodes of an attempt that ended because one of them was lost or broken, whatever else was wrong with it, or
+    that hung, as on a broken one.
+    """
     if view.start is None:
         return ()
+    died_of = failure_of(view).fault if view.status is AttemptStatus.FAILED else incident.fault
     is_lost = view.start.state is StartState.LOST_NODE
-    is_suspect = is_lost or incident.fault in NODE_FAULTS or incident.fault is FaultClass.HANG
+    is_suspect = is_lost or not NODE_FAULTS.isdisjoint((died_of, incident.fault)) or incident.fault is FaultClass.HANG
     return view.start.nodes[:MAX_LEFT] if is_suspect else ()
 
 

@@ -9,6 +9,7 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, is_poisone
 from chalicelib.domain.fault_specs.faults import WAITED_OUT
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.domain.run.movement import new_watch
@@ -65,9 +66,11 @@ def _is_over(context: RuleContext) -> bool:
     return attempt.status is AttemptStatus.RUNNING and attempt.is_finishing and not is_ordered
 
 
-@rule("ended.unproven", "ended.last_heartbeat")
+@rule("ended.unproven", "ended.last_heartbeat", "ended.goes_on")
 def ended_unproven(context: RuleContext) -> Decision | None:
-    """It completed, and nothing proves that it finished: its last heartbeat is waited for, then a person."""
+    """It completed, and nothing proves that it finished: its last heartbeat is waited for, then a person, unless the
+    next link of the run's chain continues it.
+    """
     attempt = context.attempt
     why = doubt(attempt) if attempt is not None else ""
     if attempt is None or not why:
@@ -76,11 +79,21 @@ def ended_unproven(context: RuleContext) -> Decision | None:
         return None  # its last heartbeat is waited for longer there
     if not is_settled(attempt, context.now):
         return context.stay("ended.last_heartbeat", f"{attempt.name} has completed; its last heartbeat is waited for")
+    reason = f"{attempt.name} completed, and nothing proves that it finished: {why}."
+    if isinstance(context.seen.next_link, Known):
+        link = context.seen.next_link.value
+        reason = f"{reason} {link}, which is protected as a Job of its own, continues in the same mailbox"
+        return context.close("ended.goes_on", reason, Phase.STOPPED, severity=Severity.WARNING)
     return context.hand_over(
         "ended.unproven",
-        f"{attempt.name} completed, and nothing proves that it finished: {why}. Whether it did is for a person to say; "
-        "an order to resubmit it goes on from its newest checkpoint",
+        f"{reason} Whether it did is for a person to say; an order to resubmit it goes on from its newest checkpoint",
     )
+
+
+@rule("ended.unproven", "ended.last_heartbeat", "ended.goes_on")
+def ended_unproven_unordered(context: RuleContext) -> Decision | RuleContext | None:
+    """It completed meanwhile, by no order, and nothing proves that it finished: weighed as in any other phase."""
+    return ended_unproven(context) if context.ordered is None else None
 
 
 @rule("ended.completed_poisoned")

@@ -6,6 +6,7 @@ import dataclasses
 from datetime import datetime, timedelta
 from typing import Final
 
+from chalicelib.domain.decision.reported import suspicion_about
 from chalicelib.domain.decision.rule import first_decision
 from chalicelib.domain.decision.verdict import (
     Decision,
@@ -13,7 +14,6 @@ from chalicelib.domain.decision.verdict import (
     span_word,
     story,
     subject,
-    suspicion_about,
 )
 from chalicelib.domain.fault_specs.faults import POISONS
 from chalicelib.domain.faults.loss import noted_bad
@@ -24,7 +24,7 @@ from chalicelib.domain.model.observation import AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.playbooks import Response
 from chalicelib.domain.run.before_stop import BEFORE_STOP
-from chalicelib.domain.run.hanging import evidence_wanted, stacks_wanted
+from chalicelib.domain.run.hanging import evidence_wanted
 from chalicelib.domain.run.submission import holds_at_stop
 from rekindle.protocol.signals import FaultClass
 
@@ -78,7 +78,6 @@ def begin_checkpoint(
         Phase.CHECKPOINTING,
         action,
         *([page] if pages else []),
-        *stacks_wanted(context, attempt),
         ask=ask,
         asks=number,
         **evidence_wanted(context),

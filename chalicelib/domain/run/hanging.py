@@ -5,24 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, Final
 
+from chalicelib.domain.decision.reported import suspicion_about
 from chalicelib.domain.decision.rule import rule
 from chalicelib.domain.decision.verdict import (
     Decision,
     RuleContext,
     span_word,
     story,
-    suspicion_about,
     why_unknown,
 )
 from chalicelib.domain.faults.stalls import moves_again_since, newest_sign
-from chalicelib.domain.model.action import Action, CaptureStacks, Severity
+from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.evidence import Need, SuspicionKind
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.run.movement import new_watch
-from rekindle.detectors.ranks import STRONG
+from rekindle.detectors.rank_rules import STRONG
 from rekindle.protocol.signals import FaultClass
 
 SETTLED: Final = timedelta(seconds=5)
@@ -54,7 +54,8 @@ def hang_moves_again(context: RuleContext) -> Decision | None:
 def hang_unread(context: RuleContext) -> Decision | None:
     """It is reported stuck, and its heartbeat cannot be read or both are 10 minutes old: not stopped; then a person.
 
-    Only its own answer, that its training thread is stuck, says as much. An outage of the mailbox is waited for.
+    Only its own answer that its training thread is stuck says as much, for 10 minutes or where people were asked since.
+    An outage of the mailbox is waited for.
     """
     incident, attempt = context.incident, _hanging(context)
     if attempt is None:
@@ -65,7 +66,8 @@ def hang_unread(context: RuleContext) -> Decision | None:
     if not attempt.is_heartbeat_unread and not is_old:
         return None
     ask = incident.halt.ask_of(attempt.name)
-    if ask is not None and ask.outcome == "cannot":
+    is_new = ask is not None and context.now - ask.asked_at < OLD_CLAIM  # a pause ages it
+    if ask is not None and ask.outcome == "cannot" and (is_new or incident.approvals):
         return None
     unknown = why_unknown(attempt.last_step)
     if isinstance(attempt.last_step, Known) and attempt.heartbeat_at is not None:
@@ -110,11 +112,11 @@ def stacks_waiting(context: RuleContext) -> Decision | None:
         f"{story(context)} Waiting up to {span_word(limit)} for what its ranks report ({reports} so "
         "far): a stop ends the processes that could show which rank is the cause"
     )
-    changes, asks = evidence_wanted(context), stacks_wanted(context, attempt)
+    changes = evidence_wanted(context)
     until = since + limit
     if incident.phase in (Phase.OPEN, Phase.WATCHING):
-        return context.move("stacks.waiting", reason, Phase.HOLDING, *asks, **changes)
-    return context.stay("stacks.waiting", reason, *asks, until=until, **changes)
+        return context.move("stacks.waiting", reason, Phase.HOLDING, **changes)
+    return context.stay("stacks.waiting", reason, until=until, **changes)
 
 
 def _settled_after(context: RuleContext) -> timedelta:
@@ -146,19 +148,6 @@ def evidence_wanted(context: RuleContext) -> dict[str, Any]:
     if incident.fault is not FaultClass.HANG or incident.evidence.evidence_since is not None:
         return {}
     return {"evidence_since": context.now, "needs": with_need(incident.evidence.needs, Need.REPORTS)}
-
-
-def stacks_wanted(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...]:
-    """Once, where their reports begin to be waited for: ranks whose own limits have not passed then tell as well."""
-    start = attempt.start
-    if start is None or not context.platform.stacks_by_signal:
-        return ()
-    if context.policy.shadow or not attempt.hears or attempt.status is not AttemptStatus.RUNNING:
-        return ()
-    if not evidence_wanted(context):
-        return ()
-    why = "what each rank does, to find the rank that the others wait for"
-    return (CaptureStacks(attempt=attempt.name, handle=start.handle, signal=attempt.hears, why=why),)
 
 
 def with_need(needs: tuple[Need, ...], *more: Need) -> tuple[Need, ...]:

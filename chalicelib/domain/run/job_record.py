@@ -9,9 +9,8 @@ from typing import Final
 
 from chalicelib.domain.model.incident import Incident, best_step
 from chalicelib.domain.model.job import Attempt, Job
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, JobRecord
 from chalicelib.domain.resume.earlier_attempts import (
     MAX_ATTEMPTS_SEEN,
     began_again,
@@ -67,16 +66,21 @@ def job_record(
 
 
 def furthest_saved(job: Job, attempts: Sequence[Attempt]) -> Maybe[int]:
-    """See JobRecord: what a later attempt went back behind, on purpose, is no longer on the way."""
+    """See JobRecord: what a later attempt went back behind, on purpose, is no longer on the way. What one resumed from
+    had been saved, whether or not its manifest was seen.
+    """
     save = job.newest_save
-    if save is None:
-        return Unknown("no manifest was seen")
-    step, is_later = save.step, False
+    furthest: Maybe[int] = Unknown("no manifest was seen")
     for attempt in attempts:
-        if is_later and attempt.went_back and isinstance(attempt.resume_step, Known):
-            step = min(step, attempt.resume_step.value)
-        is_later = is_later or attempt.name == save.attempt
-    return Known(step)
+        if attempt.went_back and isinstance(attempt.resume_step, Known):
+            furthest = attempt.resume_step
+        else:
+            furthest = best_step(furthest, attempt.resume_step)
+        if save is not None and attempt.name == save.attempt:
+            furthest = best_step(furthest, Known(save.step))
+    if save is not None and all(attempt.name != save.attempt for attempt in attempts):
+        furthest = best_step(furthest, Known(save.step))
+    return furthest
 
 
 def trained(attempts: Sequence[Attempt], seen: Maybe[AttemptView], *, now: datetime) -> Maybe[float]:

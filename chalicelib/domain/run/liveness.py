@@ -1,4 +1,7 @@
-"""Weighs a claim that a living run is dead against its heartbeats, before any action. Pure."""
+"""Weighs a claim that a running run is dead against its heartbeats, before any action. Pure.
+
+Called by the rules of the phases in which nothing has been done yet: opening, refuted, responses, checkpointing.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from chalicelib.domain.decision.verdict import Decision, RuleContext, has_passed
 from chalicelib.domain.fault_specs.faults import HEALED_BY_REPAIR, NODE_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat, is_denied
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, concerns
-from chalicelib.domain.faults.stalls import is_past_stall, stalled_at, stalls_of
+from chalicelib.domain.faults.stalls import is_past_stall, moves_again_since, stalled_at, stalls_of
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Incident, Phase, best_step
-from chalicelib.domain.model.known import Known
+from chalicelib.domain.model.known import Known, Maybe
 from chalicelib.domain.model.node_findings import PLATFORM_KINDS
 from chalicelib.domain.model.observation import STALLED, TRAINING, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -27,10 +30,10 @@ TWO_HEARTBEATS: Final = timedelta(seconds=30)
 NEXT_HEARTBEAT: Final = timedelta(seconds=10)  # most of the time between two heartbeats
 STILL_STEPS: Final = 5  # the monitor's own factor between a slow step and a stall (rekindle/detectors/hang.py)
 LATE: Final = timedelta(minutes=2)  # an event and its function take seconds; more is trouble on the way
-UNTOLD: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
-_WEIGHS: Final = (*UNTOLD, Phase.HOLDING, Phase.CHECKPOINTING)  # nothing has been done about the run yet
+BEFORE_NOTICE: Final = (Phase.OPEN, Phase.WATCHING)  # no notice has been sent yet
+_UNTOUCHED: Final = (*BEFORE_NOTICE, Phase.HOLDING, Phase.CHECKPOINTING)  # nothing has been done about the run yet
 # What `weigh_claim` decides by.
-WEIGHED: Final = (
+WEIGHING_RULES: Final = (
     "defer.confirm",
     "defer.platform_says_both",
     "defer.platform_says_both_limit",
@@ -38,25 +41,17 @@ WEIGHED: Final = (
 
 
 def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """A Decision while the claim is weighed; None once the run has stood still for so long."""
+    """A Decision while the claim is weighed; None once the run has stood still for so long that the claim holds."""
     incident = context.incident
     reason = f"{story(context)} {attempt.name} is {attempt.status}: watching whether it moves past "
     reason += step_word(incident.target_step)
-    if incident.phase in UNTOLD:
+    if incident.phase in BEFORE_NOTICE:
         return context.move("defer.confirm", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
     reported_at = max(
         (signal.occurred_at for signal in incident.signals if signal.fault is incident.fault), default=None
     )
-    began_unseen = incident.tracking.watch_at is not None and not isinstance(incident.tracking.watch_step, Known)
-    is_anew = _is_about_a_later_life(context, attempt, reported_at)
-    if (
-        isinstance(attempt.last_step, Known)
-        and (is_anew or began_unseen)
-        and has_fresh_heartbeat(attempt, now=context.now)
-    ):
-        # Its heartbeats are seen for the first time since the claim, or come from behind the step that it was at before
-        # it was started again: what it does from here is what tells.
-        mark = attempt.last_step if is_anew else best_step(incident.target_step, attempt.last_step)
+    mark = _new_mark(context, attempt, reported_at)
+    if mark is not None:
         return context.stay(
             "defer.confirm",
             reason,
@@ -65,25 +60,46 @@ def weigh_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
             watch_step=mark,
             target_step=mark,
         )
-    since = max(incident.phase_entered_at, incident.tracking.watch_at or incident.phase_entered_at)
-    since = max(since, min(reported_at, context.now)) if reported_at else since
     if rests(attempt, now=context.now):
-        # Its own heartbeat does not bear the claim out. Where it has truly died, the platform ends it, or its monitor
-        # calls it stalled.
+        # Its own heartbeat contradicts the claim. Where it has truly died, the platform ends it, or its monitor reports
+        # it stalled.
         reason = f"{reason}. It is in {attempt.work}, says its heartbeat, so that no step is due"
         return context.stay("defer.confirm", reason, watch_at=context.now, watch_step=attempt.last_step)
+    since = max(incident.phase_entered_at, incident.tracking.watch_at or incident.phase_entered_at)
+    since = max(since, min(reported_at, context.now)) if reported_at else since
     if context.now - since >= _confirm_limit(context) or _stands_still(context, attempt, since):
         return _platform_says_both(context, attempt)
-    next_heartbeats = (
-        since + TWO_HEARTBEATS
-        if context.now < since + TWO_HEARTBEATS
-        else context.now + max(NEXT_HEARTBEAT, context.policy.timing.look_min)
-    )
-    return context.stay("defer.confirm", reason, until=min(next_heartbeats, since + _confirm_limit(context)))
+    if incident.tracking.watch_at is None:  # it was asked to save for something else when this was heard
+        context = context.changed(watch_at=context.now, watch_step=attempt.last_step)
+    return context.stay("defer.confirm", reason, until=_next_heartbeats(context, since))
+
+
+def _new_mark(context: RuleContext, attempt: AttemptView, reported_at: datetime | None) -> Maybe[int] | None:
+    """The step from which the attempt is to be watched anew; None where the watch goes on as it began.
+
+    Its heartbeats are seen for the first time since the claim, or come from behind the step that it was at before it
+    was started again: only what it does from here says whether it trains.
+    """
+    tracking = context.incident.tracking
+    if not isinstance(attempt.last_step, Known) or not has_fresh_heartbeat(attempt, now=context.now):
+        return None
+    if _is_about_a_later_life(context, attempt, reported_at):
+        return attempt.last_step
+    if tracking.watch_at is not None and not isinstance(tracking.watch_step, Known):
+        return best_step(context.incident.target_step, attempt.last_step)
+    return None
+
+
+def _next_heartbeats(context: RuleContext, since: datetime) -> datetime:
+    """When to look again: once two heartbeats can have come since `since`, then at each next one, up to the limit."""
+    soonest = since + TWO_HEARTBEATS
+    if context.now >= soonest:
+        soonest = context.now + max(NEXT_HEARTBEAT, context.policy.timing.look_min)
+    return min(soonest, since + _confirm_limit(context))
 
 
 def _is_about_a_later_life(context: RuleContext, attempt: AttemptView, reported_at: datetime | None) -> bool:
-    """It is claimed of a life that was being watched already, as one that had just been started in its place."""
+    """Whether the claim was made while the life was watched that had been started in place of the one before."""
     tracking = context.incident.tracking
     if attempt.life == 0 or tracking.repaired_at is None or tracking.watch_at is None or reported_at is None:
         return False
@@ -91,15 +107,15 @@ def _is_about_a_later_life(context: RuleContext, attempt: AttemptView, reported_
 
 
 def claims_are_over(context: RuleContext) -> bool:
-    """Every claim against the run's nodes is over by what is heard or seen since. Never True of an order."""
-    return _are_nodes_mended(context) and not stands_reported(context)
+    """Whether every claim against the run's nodes is over, by what was heard or seen since. Never True of an order."""
+    return _are_nodes_mended(context) and not is_stall_open(context)
 
 
-def left_with_its_stall(context: RuleContext) -> Incident:
-    """The Incident, about the stall that stands reported where every claim against the run's nodes is over."""
+def turned_to_stall(context: RuleContext) -> Incident:
+    """The Incident; where every claim against the run's nodes is over and a stall stays reported, it is about that."""
     incident, attempt = context.incident, context.attempt
     stalls = [stall for stall in stalls_of(incident) if not is_denied(stall, attempt, now=context.now)]
-    if incident.phase not in _WEIGHS or not stalls or not stands_reported(context) or not _are_nodes_mended(context):
+    if incident.phase not in _UNTOUCHED or not stalls or not is_stall_open(context) or not _are_nodes_mended(context):
         return incident
     stuck = stalled_at(incident)
     target = stuck if isinstance(stuck, Known) and not incident.resubmission.tries else incident.target_step
@@ -115,17 +131,19 @@ def _are_nodes_mended(context: RuleContext) -> bool:
     return bool(claims) and all(is_claim_over(claim, incident, context.seen) for claim in claims)
 
 
-def stands_reported(context: RuleContext) -> bool:
-    """A stall of the attempt was reported as well, and no step since shows that it moves: no word about a node ends
-    that.
+def is_stall_open(context: RuleContext) -> bool:
+    """Whether a stall of the attempt was reported, and no step since shows that it moves. No news of its nodes ends
+    a stall.
     """
     attempt, incident = context.attempt, context.incident
-    return bool(stalls_of(incident)) and (attempt is None or not is_past_stall(incident, attempt))
+    return bool(stalls_of(incident)) and (attempt is None or not is_past_stall(incident, attempt.last_step))
 
 
 def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """Only HyperPod's agents accuse a node, and their report arrived long after it was made: its withdrawal may be as
-    late. Wait for it as long as HyperPod gets for its own recovery (`hma_grace`); then the run's own steps decide.
+    """A Decision where only HyperPod's agents reported a node, and that report arrived long after it was made.
+
+    Its withdrawal may be as late. It is waited for as long as HyperPod gets for its own recovery (`hma_grace`); then
+    the run's own steps decide.
     """
     incident, claims = context.incident, _claims(context)
     if incident.fault not in NODE_FAULTS or incident.order is not None or incident.resubmission.tries or not claims:
@@ -137,7 +155,7 @@ def late_claim(context: RuleContext, attempt: AttemptView) -> Decision | None:
     reason = (
         f"{story(context)} But that was reported long before it was received here, and may have been withdrawn since"
     )
-    if incident.phase in UNTOLD:
+    if incident.phase in BEFORE_NOTICE:
         moved = context.move("claim.late", reason, Phase.HOLDING, watch_at=context.now, watch_step=attempt.last_step)
         return dataclasses.replace(moved, look_again_in=context.policy.timing.look_max)
     watch_at = incident.tracking.watch_at
@@ -166,8 +184,10 @@ def _claims(context: RuleContext) -> list[Signal]:
 
 
 def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision | None:
-    """The platform alone says that a node of the run is away, and at the same time that the run continues; no heartbeat
-    since tells which. Where the node is lost it ends the job itself (Platform.ends_lost_runs), and that is waited for.
+    """A Decision where the platform alone says that a node of the run is away, and also that the run continues, and no
+    heartbeat since tells which is true.
+
+    A platform that ends a job whose node is lost (Platform.ends_lost_runs) is given the time to do so.
     """
     claims = [signal for signal in context.incident.signals if signal.fault is context.incident.fault]
     if context.incident.fault is not FaultClass.NODE_LOST or not context.platform.ends_lost_runs or not claims:
@@ -176,11 +196,15 @@ def _platform_says_both(context: RuleContext, attempt: AttemptView) -> Decision 
         return None
     watch_at = context.incident.tracking.watch_at
     # A heartbeat from before the watch of an old claim shows no standstill: the run trained on after the claim.
-    has_beaten = has_outlived_claim(context, attempt, since=watch_at)
-    if has_beaten and (attempt.work == STALLED or not _are_many_down(context)):
+    outlives_claim = has_outlived_claim(context, attempt, since=watch_at)
+    has_moved = has_passed(attempt.last_step, context.incident.tracking.watch_step)
+    is_stuck = attempt.work == STALLED and moves_again_since(context.incident, attempt) is None
+    if outlives_claim and (is_stuck or not (has_moved or _are_many_down(context))):
         return None
     doubt = "no heartbeat tells more"
-    if has_beaten and isinstance(context.seen.nodes, Known):
+    if outlives_claim and has_moved:
+        doubt = "its heartbeats show steps since"
+    elif outlives_claim and isinstance(context.seen.nodes, Known):
         seen = context.seen.nodes.value
         doubt = f"{seen.down} of {seen.total} nodes are down for it at once: the network or the controller is suspected"
     reason = (
@@ -198,16 +222,16 @@ def _are_many_down(context: RuleContext) -> bool:
 
 
 def _confirm_limit(context: RuleContext) -> timedelta:
-    """How long a claim that a living run is dead is weighed: two observations at the longest interval."""
+    """How long a claim is weighed at most: two observations at the longest interval."""
     return 2 * context.policy.timing.look_max
 
 
 def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -> bool:
-    """Its own heartbeats bear the claim out, so that the limit need not pass: two sources say the same.
+    """Whether its own heartbeats confirm the claim, so that the limit need not pass: two sources say the same.
 
-    They do by being written, after the claim, by a monitor that lives: with its verdict that the run is stalled, or,
-    30 s on and in training, with the step unmoved for five times as long as a step takes. Heartbeats that are missing,
-    old or unreadable say nothing here: what carries them may be away.
+    They do where a monitor wrote them after the claim and reports the run stalled, or where, 30 s on and in training,
+    the step has not moved for five times as long as a step takes. Heartbeats that are missing, old or unreadable say
+    nothing here: what carries them may be away.
     """
     if attempt.heartbeat_at is None or attempt.heartbeat_at < since:
         return False
@@ -223,7 +247,7 @@ def _stands_still(context: RuleContext, attempt: AttemptView, since: datetime) -
 
 
 def has_outlived_claim(context: RuleContext, attempt: AttemptView, *, since: datetime | None = None) -> bool:
-    """A heartbeat was written two heartbeats after the newest claim against the run, and not before `since`."""
+    """Whether a heartbeat was written at least 30 s after the newest claim against the run, and not before `since`."""
     claim_at, heartbeat_at = claimed_at(context), attempt.heartbeat_at
     if claim_at is None or heartbeat_at is None or (since is not None and heartbeat_at < since):
         return False
@@ -238,7 +262,7 @@ def claimed_at(context: RuleContext) -> datetime | None:
 
 
 def came_back_from_repair(context: RuleContext) -> bool:
-    """Others have restarted it in its place, and nothing was reported since: earlier reports are about the past."""
+    """Whether others have restarted it in place, and nothing was reported since: earlier reports are about the past."""
     incident = context.incident
     back_at = incident.tracking.repaired_at
     if back_at is None or incident.fault not in HEALED_BY_REPAIR or is_poisoned(context, context.attempt_seen):
@@ -254,7 +278,7 @@ def came_back_from_repair(context: RuleContext) -> bool:
 
 
 def began_anew(context: RuleContext) -> bool:
-    """A newer life of the attempt is at work than the one that was reported, and nothing was reported of it."""
+    """Whether a newer life of the attempt is at work than the reported one, and nothing was reported of it."""
     attempt = context.attempt_seen
     is_at_work = attempt.life > 0 and attempt.status is AttemptStatus.RUNNING and attempt.work != STALLED
     return is_at_work and not context.incident.is_ordered and came_back_from_repair(context)

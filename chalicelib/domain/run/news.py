@@ -40,6 +40,15 @@ def tell(context: RuleContext) -> Decision:
     return context.with_told(key).move("playbook.tell", reason, Phase.HOLDING, notice)
 
 
+def told_once(decision: Decision, key: str, notice: Notify) -> Decision | None:
+    """`decision` with the notice, which is on record under the key from now on; None where it is already."""
+    told = decision.incident.tracking.told
+    if key in told:
+        return None
+    incident = decision.incident.changed(told=(*told, key))
+    return dataclasses.replace(decision, incident=incident, actions=(*decision.actions, notice))
+
+
 def with_news_told(context: RuleContext, decision: Decision) -> Decision:
     """`decision` with a notice for each such fault that a Signal reports and that is not on record as told."""
     told = decision.incident.tracking.told

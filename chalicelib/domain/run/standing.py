@@ -8,9 +8,8 @@ from typing import Final
 from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import is_denied
-from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import ORDER_KINDS, STATE_KINDS, signal_step
-from chalicelib.domain.faults.stalls import has_passed_stall, moves_again_since
+from chalicelib.domain.faults.stalls import has_passed_stall, is_as_fast_as_usual, moves_again_since
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import STALLED, AttemptView
 from chalicelib.domain.model.signal import Signal, SignalKind
@@ -80,7 +79,7 @@ def _saved_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> 
 def _is_past_it(signal: Signal, _: RuleContext, attempt: AttemptView) -> bool:
     is_heartbeat_older = attempt.heartbeat_at is not None and attempt.heartbeat_at < signal.occurred_at
     is_moving = signal.kind is SignalKind.STALL and not is_heartbeat_older and attempt.work != STALLED
-    return is_moving and has_passed_stall(signal, attempt)
+    return is_moving and has_passed_stall(signal, attempt.last_step)
 
 
 def _is_fast_since(signal: Signal, context: RuleContext, attempt: AttemptView) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chalicelib.domain.faults.slurm_states import status_of
 from chalicelib.domain.model.action import ActionResult, Done, QuarantineCheckpoint, RequestCheckpoint, action_name
@@ -25,7 +25,9 @@ from rekindle.protocol.cluster.names import is_slurm, parse_attempt, relay_prefi
 from rekindle.protocol.cluster.orders import Order, Outcome, Signal, Verb
 from rekindle.protocol.launch_orders import AttemptOrder
 from rekindle.protocol.mailbox import ReplyOutcome
-from rekindle.protocol.reports import RankReport, ReportKind
+
+if TYPE_CHECKING:
+    from rekindle.protocol.reports import RankReport, ReportKind
 
 _SIGNALS: Final = frozenset(Signal)
 MAX_UNHEARD: Final = 8  # starts of one Slurm job; a job that is put back more often within one absence has saved little

@@ -21,7 +21,6 @@ SLURM: Final = Platform(
     tells_who_ended=True,  # the agent reads it from slurmctld's log and its own journal
     checks_users=True,  # the agent lets a comment name Jobs of its own user only
     relays_heartbeats=True,  # mailboxes on shared paths are copied to S3
-    stacks_by_signal=True,  # scancel --signal
     release_command="scontrol release {id}",
     end_command="scancel {id}",
     again_command="scontrol requeue {id}",

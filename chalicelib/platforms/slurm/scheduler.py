@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from chalicelib.domain.faults.slurm_states import status_of
 from chalicelib.domain.model.action import ActionResult, Done, ResubmitJob
@@ -19,10 +19,8 @@ from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
 from chalicelib.domain.model.start_view import STOP_VALID, Submission
-from chalicelib.domain.policy.document import Policy
 from chalicelib.platforms.slurm.found import found_of
 from chalicelib.platforms.slurm.platform import SLURM
-from chalicelib.platforms.slurm.starts import is_newer, is_of, places_of, waits_for_us
 from chalicelib.platforms.slurm.view import view_of
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox
@@ -41,6 +39,9 @@ from rekindle.protocol.launch_orders import (
 )
 from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import MailboxError, is_id
+
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
 
 # How long an order to start may wait for its agent (a stop: domain/model/start_view.py). One that is carried out later
 # could meet a run that a person has started meanwhile; it is decided, and ordered, anew.
@@ -78,10 +79,10 @@ class SlurmScheduler:
     def owns(self, attempt: str) -> bool:
         return is_slurm(attempt)
 
-    def restarts_between(self, one: str, other: str) -> int | None:
-        if not (is_slurm(one) and is_slurm(other)):
+    def restarts_between(self, earlier: str, later: str) -> int | None:
+        if not (is_slurm(earlier) and is_slurm(later)):
             return None
-        before, after = parse_attempt(one), parse_attempt(other)
+        before, after = parse_attempt(earlier), parse_attempt(later)
         if (before.cluster, before.base) != (after.cluster, after.base):
             return None
         return after.restart - before.restart
@@ -351,3 +352,31 @@ def _stem(what: str, attempt: str) -> str:
 
 def _result(action: str, done: Done, detail: str) -> ActionResult:
     return ActionResult(action=action, done=done, detail=detail[:800])
+
+
+def waits_for_us(doc: AttemptDoc) -> bool:
+    """It is the queue's next start of the job, and is held until we let it go."""
+    return doc.held and doc.state is SlurmState.PENDING
+
+
+def is_newer(doc: AttemptDoc, own: AttemptDoc | None) -> bool:
+    """Submitted after the Job's own newest; True where that is unknown."""
+    if own is None or own.submitted_at is None or doc.submitted_at is None:
+        return True
+    return doc.submitted_at >= own.submitted_at
+
+
+def places_of(doc: AttemptDoc) -> RunPlaces:
+    """Where it trains: as its agent has resolved it, else as its script names it."""
+    return doc.places or RunPlaces.of(doc.mailbox, doc.checkpoints)
+
+
+def is_of(doc: AttemptDoc, job_id: str, places: RunPlaces) -> bool:
+    """It lives, or has come to its end, and is the Job's by its comment; or trains where the Job's own script does."""
+    status = status_of(doc.state)
+    if doc.job_id is not None:
+        return doc.job_id == job_id and (status is AttemptStatus.COMPLETED or not status.has_ended)
+    if status.has_ended:
+        return False
+    has_begun = status is not AttemptStatus.STARTING
+    return has_begun and places_of(doc).is_shared_with(places)

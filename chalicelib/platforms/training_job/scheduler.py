@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.aws.errors import AwsRefusal, call
 from chalicelib.aws.sagemaker.tags import tags_of
@@ -23,7 +23,6 @@ from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.observation import AttemptStatus, AttemptView
-from chalicelib.domain.policy.document import Policy
 from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.platforms.training_job.clone import (
     INVALID,
@@ -52,6 +51,9 @@ from rekindle.protocol.launch_orders import (
     SkipWindow,
 )
 from rekindle.protocol.wire import MailboxError
+
+if TYPE_CHECKING:
+    from chalicelib.domain.policy.document import Policy
 
 _LOG = logging.getLogger(__name__)
 
@@ -85,7 +87,7 @@ class TrainingJobScheduler:
         """See ports.Scheduler. A name of SageMaker's has no dots. Source: botocore, TrainingJobName."""
         return "." not in attempt
 
-    def restarts_between(self, one: str, other: str) -> int | None:  # noqa: ARG002  each is a job of its own
+    def restarts_between(self, earlier: str, later: str) -> int | None:  # noqa: ARG002  each is a job of its own
         return None
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:  # noqa: ARG002  as above
@@ -249,13 +251,14 @@ class TrainingJobScheduler:
         return found
 
     def _is_sibling(self, name: str, described: Mapping[str, Any], job: Job) -> bool:
+        """Its own tag tells whose it is; else the mailbox, which two runs may share, or its name."""
         mailbox = _mailbox_of(described).rstrip("/")
-        if mailbox and mailbox == job.place.mailbox:
-            return self._is_of_the_jobs_role(described, job)
         owner = tags_of(self._client, described["TrainingJobArn"]).get(TAG_JOB)
         if owner is not None:
-            return owner == job.job_id and self._is_of_the_jobs_role(described, job)
-        return not mailbox and is_attempt_name(name, job.name) and self._is_of_the_jobs_role(described, job)
+            is_the_jobs = owner == job.job_id
+        else:
+            is_the_jobs = mailbox == job.place.mailbox if mailbox else is_attempt_name(name, job.name)
+        return is_the_jobs and self._is_of_the_jobs_role(described, job)
 
     def _is_of_the_jobs_role(self, described: Mapping[str, Any], job: Job) -> bool:
         """A caller who may start jobs may name another Job's mailbox, or tag a job as its attempt: the role under which

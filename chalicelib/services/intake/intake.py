@@ -1,6 +1,7 @@
-"""From a Signal to an Incident: whose run is it, is it news or trouble, open or join.
+"""Takes a Signal in: finds the Job that it is about, and opens or joins its Incident, or drops the Signal as news.
 
-What is about a node goes through `node_intake`; Incidents are opened and joined by `incident_opener`.
+Called by every trigger (`ingress.py`), the sweep, and operators' orders. Signals about a node go through `node_intake`;
+`incident_opener` opens and joins.
 """
 
 from __future__ import annotations
@@ -9,13 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.signal_facts import is_stale, of_newest_start
 from chalicelib.domain.model.errors import NotOurs, RecoveryError, UnknownEntity
+from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.resume.earlier_attempts import left_in_vain
 from chalicelib.domain.run.beside import beside_names, two_live_signal
 from chalicelib.domain.run.ending import crashed, doubt, is_settled
 from chalicelib.ports.clock import Clock
@@ -25,7 +25,7 @@ from chalicelib.ports.notices import Announcer
 from chalicelib.ports.platforms import ClusterReader, DiscoveredJob, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.ended_attempt import signal_from_state
 from chalicelib.services.intake.incident_opener import IncidentOpener
-from chalicelib.services.intake.known_trouble import is_in_hand, standing_denials
+from chalicelib.services.intake.known_trouble import is_in_hand, with_history
 from chalicelib.services.intake.newest_save import note_reply
 from chalicelib.services.intake.node_intake import NodeIntake
 from chalicelib.services.intake.node_map import NodeMap
@@ -34,9 +34,8 @@ from chalicelib.services.intake.remembered_names import RegisteredNames, Unprote
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.signals import FaultClass
 
-MAX_ELDER_FAILURES = 8
-_OVER = frozenset({"Completed", "Stopped"})
-_ENDED = _OVER | {"Failed"}
+_ENDED_WELL = frozenset({"Completed", "Stopped"})  # by themselves or by an order: nothing to recover
+_ENDED = _ENDED_WELL | {"Failed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ class Intake:
             Retryable: nothing is lost; the same event may come again.
         """
         if signal.kind is SignalKind.ORDER_ANSWERED:
-            return self._answered(signal)
+            return self._receive_answer(signal)
         if signal.kind is SignalKind.AGENT_NEWS:
             return self._receive_agent_news(signal)
         if self.head_nodes is not None and signal.job_id is None and signal.attempt is None:
@@ -139,13 +138,12 @@ class Intake:
             return False
         if signal.evidence.get("status") in _ENDED or signal.evidence.get("successor") is not None:
             return False
-        scheduler = self.scheduler.of(job.platform)
-        if scheduler.platform.checks_users:
-            return False  # a cluster's submissions are judged by their chain and their user (shared_mailbox.py)
-        is_its = self._registration.is_attempt_of(name, job)
-        return is_its and not scheduler.describe(name).status.has_ended and self._registration.lives(job)
+        if not self._registration.is_attempt_of(name, job) or not self._registration.lives(job):
+            return False
+        view = self.scheduler.of(job.platform).describe(name)
+        return not (view.status.has_ended or (view.start is not None and view.start.is_queued))
 
-    def _answered(self, signal: Signal) -> Outcome:
+    def _receive_answer(self, signal: Signal) -> Outcome:
         """An agent's answer: the Incident that gave the order reads it from the cluster state."""
         incident_id = signal.evidence.get("incident_id")
         if not isinstance(incident_id, str):
@@ -229,7 +227,7 @@ class Intake:
             return False
         if job.current_attempt is None or signal.evidence.get("successor") != job.current_attempt:
             return False
-        newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
+        newest = self._newest_incident(job)
         dealt_with = () if newest is None else (newest.attempt, *(item.clone_of for item in newest.resubmission.tries))
         return signal.attempt not in dealt_with
 
@@ -237,25 +235,25 @@ class Intake:
         """Nothing to recover. A run that is over is no longer looked after."""
         status = signal.evidence.get("status")
         if signal.kind in PLATFORM_STATES and signal.evidence.get("successor") is not None:
-            return self._succeeded(signal, job)
-        is_over = signal.kind in PLATFORM_STATES and status in _OVER and signal.attempt == job.current_attempt
+            return self._follow_successor(signal, job)
+        is_over = signal.kind in PLATFORM_STATES and status in _ENDED_WELL and signal.attempt == job.current_attempt
         if is_over and job.active:
-            doubted = self._doubted(signal, job) if status == "Completed" else None
-            if doubted is not None:
-                return doubted
+            doubtful = self._doubtful_success(signal, job) if status == "Completed" else None
+            if doubtful is not None:
+                return doubtful
             self._keep_end(job, AttemptStatus(str(status).lower()), signal.occurred_at)
-            if (beside := self._adopted_beside(job)) is not None:
-                return _dropped(signal, f"it is over ({status}), and {beside}, which lived beside it, goes on", job)
+            if (sibling := self._adopt_sibling(job)) is not None:
+                return _dropped(signal, f"it is over ({status}), and {sibling}, which lived beside it, goes on", job)
             self.registry.deactivate(job.job_id, ended_at=min(signal.occurred_at, self.clock.now()))
             return _dropped(signal, f"the run is over: {status}", job)
-        ended = self._untold_end(signal, job)
+        ended = self._missed_end(signal, job)
         if ended is not None:
             return self._without_incident(ended, job)
         return _dropped(signal, "news, not trouble", job)
 
-    def _adopted_beside(self, job: Job) -> str | None:
-        """What its owner has started beside the attempt that is over, and still lives: the one to protect now."""
-        newest = next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
+    def _adopt_sibling(self, job: Job) -> str | None:
+        """Adopt the attempt that its owner has started beside the one that is over, and that still lives. Its name."""
+        newest = self._newest_incident(job)
         scheduler = self.scheduler.of(job.platform)
         for name in beside_names(newest.signals, besides=job.current_attempt) if newest is not None else ():
             with suppress(NotOurs):
@@ -266,7 +264,7 @@ class Intake:
                     return name
         return None
 
-    def _doubted(self, signal: Signal, job: Job) -> Outcome | None:
+    def _doubtful_success(self, signal: Signal, job: Job) -> Outcome | None:
         """An Incident for a run whose success is in doubt, once its last heartbeat has had time to come."""
         seen = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(str(signal.attempt)))
         why = doubt(seen)
@@ -278,24 +276,22 @@ class Intake:
         summary = f"{seen.name} has completed: {why}"[:400]
         return self._without_incident(replace(signal, fault=fault, triggers=True, summary=summary), job)
 
-    def _untold_end(self, signal: Signal, job: Job) -> Signal | None:
-        """The end, by the loss of a node, of the start before the Job's current one, where its event got lost."""
+    def _missed_end(self, signal: Signal, job: Job) -> Signal | None:
+        """The end, by the loss of a node, of the attempt before the current one, where the event of it was lost."""
         if signal.kind not in PLATFORM_STATES or signal.attempt != job.current_attempt or job.attempt_number < 2:
             return None
         platform = self.scheduler.of(job.platform)
         if not platform.platform.restarts_by_itself:
             return None
-        before = next(
-            (attempt for attempt in self.registry.attempts(job.job_id) if attempt.number == job.attempt_number - 1),
-            None,
-        )
-        if before is None or before.status:
+        attempts = self.registry.attempts(job.job_id)
+        previous = next((attempt for attempt in attempts if attempt.number == job.attempt_number - 1), None)
+        if previous is None or previous.status:
             return None
-        view = platform.describe(before.name)
+        view = platform.describe(previous.name)
         ended = signal_from_state(job.job_id, view, now=self.clock.now())
         return ended if ended is not None and self._is_news_of_a_lost_node(ended, job) else None
 
-    def _succeeded(self, signal: Signal, job: Job) -> Outcome:
+    def _follow_successor(self, signal: Signal, job: Job) -> Outcome:
         """The platform, or a person at its console, has put the job back: its next start is the one to protect."""
         if signal.attempt == job.current_attempt:
             found = self.scheduler.of(job.platform).discover(str(signal.evidence["successor"]))
@@ -326,33 +322,29 @@ class Intake:
         if signal.source is not SignalSource.OPERATOR and self._is_withdrawn(job):
             self.registry.deactivate(job.job_id, ended_at=self.clock.now())
             return _dropped(signal, "its owner has withdrawn it: its tag rekindle:policy is gone", job)
-        incident = self._opener.new(signal, scope=job.job_id, policy_name=job.policy_name)
+        attempt, number = job.current_attempt, job.attempt_number
+        if about is not None:
+            numbers = {other.name: other.number for other in self.registry.attempts(job.job_id)}
+            attempt, number = about, numbers.get(about, number)
         # A first attempt leaves no data out: only its successors were told to.
         current = self._registration.current(job) if job.attempt_number > 1 else None
-        number = job.attempt_number
-        for attempt in self.registry.attempts(job.job_id) if about is not None else ():
-            number = attempt.number if attempt.name == about else number
-        incident = incident.changed(
+        incident = self._opener.new(signal, scope=job.job_id, policy_name=job.policy_name).changed(
             job_id=job.job_id,
-            attempt=about or job.current_attempt,
+            attempt=attempt,
             attempt_number=number,
             cluster=signal.cluster or job.cluster or None,
             # Data once found poisonous stay skipped: a later Incident's clone must not meet them again.
             skips=current.skips if current is not None else (),
         )
-        for before in self.store.list_for_job(job.job_id, limit=1):
-            if is_in_hand(before, signal, job, now=self.clock.now()):
-                return _dropped(signal, f"a person has {before.incident_id} about this very trouble in hand", job)
-            incident = replace(incident, approvals=standing_denials(before, signal, job))
-            # What was saved in a bad stretch is never resumed from, also where it has healed since.
-            incident = incident.changed(stretches=before.loss.stretches)
-            incident = incident.changed(fruitless_before=left_in_vain(before, incident.attempt))
-            # How its attempts ended before tells whether one more end is the checkpoint's doing (load_failures.py).
-            incident = incident.changed(failures=before.resubmission.failures[-MAX_ELDER_FAILURES:])
-            if before.loss.onset_attempt == job.current_attempt and before.loss.onset_fault not in LOSS_FAULTS:
-                # The last Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
-                incident = incident.changed(onset_attempt=before.loss.onset_attempt, onset_step=before.loss.onset_step)
+        previous = self._newest_incident(job)
+        if previous is not None:
+            if is_in_hand(previous, signal, job, now=self.clock.now()):
+                return _dropped(signal, f"a person has {previous.incident_id} about this very trouble in hand", job)
+            incident = with_history(incident, previous, signal, job)
         return self._opener.open(incident, signal)
+
+    def _newest_incident(self, job: Job) -> Incident | None:
+        return next(iter(self.store.list_for_job(job.job_id, limit=1)), None)
 
     def _is_withdrawn(self, job: Job) -> bool:
         """Its current attempt is there, and asks for no protection any more. What cannot be read withdraws nothing."""

@@ -1,4 +1,6 @@
-"""Trouble that a person is handling already: reported once more, it opens no Incident and asks no one again."""
+"""What the Job's previous Incident says about a new Signal: trouble that a person is handling already opens no Incident
+and asks no one again, and a new Incident takes over what was learned of the run.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from chalicelib.domain.decision.verdict import has_passed
-from chalicelib.domain.fault_specs.faults import POISONS
+from chalicelib.domain.fault_specs.faults import LOSS_FAULTS, POISONS
 from chalicelib.domain.faults.signal_facts import STATE_KINDS, signal_step
-from chalicelib.domain.faults.stalls import stalled_at
+from chalicelib.domain.faults.stalls import is_past_stall
 from chalicelib.domain.model.approvals import BREAKER_KEY, POLICY, Approval
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.job import Job
@@ -17,22 +18,25 @@ from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.node_findings import Finding, finding_of, instance_of
 from chalicelib.domain.model.observation import AttemptStatus
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
+from chalicelib.domain.resume.earlier_attempts import left_in_vain
 from chalicelib.domain.run.alerts import is_alert, left_by_alerts_alone
 from rekindle.protocol.signals import FaultClass
 
+MAX_EARLIER_FAILURES: Final = 8  # of the attempts of the previous Incident; each new one adds its own
 HANDED_OVER_RESPITE: Final = timedelta(hours=1)  # about what a called person needs to see and to say something
 NODE_RESPITE: Final = timedelta(hours=24)  # a node has no attempts whose end would end what was said of it
 _ENDS: Final = frozenset({"Failed", "Stopped", "Gone", "Completed"})  # what events and the sweep call it
 CLUSTER_DRAINED: Final = "node.cluster_drained"  # rules/node/beginning.py
-LEFT_ALONE: Final = frozenset({"order.cancel", "guard.denied"})  # a person has said what shall not be done
+DENIED: Final = "guard.denied"
+LEFT_ALONE: Final = frozenset({"order.cancel", DENIED})  # a person has said what shall not be done
 
 
 def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> bool:
     """True for more of what the Job's newest Incident has just left to a person: the same trouble of the same attempt.
 
     Each rank of a stuck run reports its own stall; one page is enough. What was cancelled stays so while the attempt
-    lives, because a person may be looking into it with a debugger, and so does what was denied, because a question that
-    is put again might be answered by its default; what was handed over may be notified again after a while.
+    lives, because a person may be looking into it with a debugger, and so does what was denied, unless the run has gone
+    on and stands again; what was handed over may be notified again after a while.
     """
     if signal.source is SignalSource.OPERATOR or before.attempt != job.current_attempt or before.fault != signal.fault:
         return False
@@ -40,10 +44,19 @@ def is_in_hand(before: Incident, signal: Signal, job: Job, *, now: datetime) -> 
         return False
     if before.phase is Phase.HANDED_OVER and not is_known(before, signal):
         return False
-    if before.outcome in LEFT_ALONE:
+    if is_left_alone(before, signal):
         return True
     is_fresh = before.closed_at is not None and now - before.closed_at < HANDED_OVER_RESPITE
     return before.phase is Phase.HANDED_OVER and is_fresh
+
+
+def is_left_alone(before: Incident, signal: Signal) -> bool:
+    """A person has said what shall not be done about this trouble. A denial of a run that has moved since says nothing
+    of where it stands now: that is told, and not asked again (`standing_denials`).
+    """
+    if before.outcome == DENIED and _stands_elsewhere(before, signal):
+        return False
+    return before.outcome in LEFT_ALONE
 
 
 def standing_denials(before: Incident, signal: Signal, job: Job) -> tuple[Approval, ...]:
@@ -93,7 +106,7 @@ def is_known(before: Incident, signal: Signal) -> bool:
 def _stands_elsewhere(before: Incident, signal: Signal) -> bool:
     """A stall at a later step than the one that was left to a person: the run has moved since, and stands again."""
     is_same_attempt = signal.attempt is not None and signal.attempt == before.attempt
-    return signal.kind is SignalKind.STALL and is_same_attempt and has_passed(signal_step(signal), stalled_at(before))
+    return signal.kind is SignalKind.STALL and is_same_attempt and is_past_stall(before, signal_step(signal))
 
 
 def _has_ended_since(before: Incident, signal: Signal) -> bool:
@@ -151,3 +164,18 @@ def _accuser(signal: Signal) -> tuple[object, ...]:
 
 def _fault(finding: Finding) -> tuple[str, str]:
     return finding.kind.value, finding.key
+
+
+def with_history(incident: Incident, previous: Incident, signal: Signal, job: Job) -> Incident:
+    """The new Incident with what the Job's previous one has learned of the run."""
+    incident = replace(incident, approvals=standing_denials(previous, signal, job)).changed(
+        # What was saved in a bad stretch is never resumed from, also where it has healed since.
+        stretches=previous.loss.stretches,
+        fruitless_before=left_in_vain(previous, incident.attempt),
+        # How its attempts ended before tells whether one more end is the checkpoint's doing (load_failures.py).
+        failures=previous.resubmission.failures[-MAX_EARLIER_FAILURES:],
+    )
+    if previous.loss.onset_attempt == job.current_attempt and previous.loss.onset_fault not in LOSS_FAULTS:
+        # The previous Incident closed with this run poisoned (cancelled, say): what it saved since is no better.
+        incident = incident.changed(onset_attempt=previous.loss.onset_attempt, onset_step=previous.loss.onset_step)
+    return incident

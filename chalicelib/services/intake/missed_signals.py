@@ -20,7 +20,8 @@ from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptV
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
 from chalicelib.ports.sweep import Series
 from rekindle.detectors.hang import HangLimit
-from rekindle.detectors.points import Health, Point, Severity, Verdict
+from rekindle.detectors.health import Health
+from rekindle.detectors.points import Point, Severity, Verdict
 from rekindle.protocol.signals import FaultClass
 
 if TYPE_CHECKING:
@@ -131,14 +132,14 @@ def _waits(job: Job, view: AttemptView, summary: str, *, dedupe_key: str, since:
     )
 
 
-def signal_from_life(job: Job, view: AttemptView, steps: Series) -> Signal | None:
-    """Its processes have all been started again in the attempt; `steps` tell how far those before them came."""
+def signal_from_life(job: Job, view: AttemptView, steps: Series, came_to: Maybe[int]) -> Signal | None:
+    """Its processes have all been started again in the attempt; `steps` tell how far those before them came, and
+    `came_to` how far the attempt had come when its newest Incident closed.
+    """
     if view.life == 0 or view.heartbeat_at is None:
         return None
-    reached = max(
-        (int(step) for at, step in steps if job.attempt_started_at is None or at >= job.attempt_started_at),
-        default=None,
-    )
+    made = [int(step) for at, step in steps if job.attempt_started_at is None or at >= job.attempt_started_at]
+    reached = max([*made, came_to.value] if isinstance(came_to, Known) else made, default=None)
     return Signal(
         kind=SignalKind.MONITOR_STARTED,
         source=SignalSource.SWEEP,

@@ -9,8 +9,9 @@ from typing import Final
 
 from chalicelib.domain.model.errors import UnknownEntity
 from chalicelib.domain.model.job import Job, RunPlace
+from chalicelib.domain.resume.resume_point import is_attempt_name
 from chalicelib.ports.jobs import JobRegistry
-from chalicelib.ports.platforms import DiscoveredJob, Schedulers
+from chalicelib.ports.platforms import DiscoveredJob, Mailbox, Schedulers
 from rekindle.protocol.wire import is_id
 
 _MAX_NAMED: Final = 3
@@ -88,6 +89,18 @@ class Ownership:
                 return True
         return False
 
+    def is_retry_of(self, found: DiscoveredJob, job: Job) -> bool:
+        """Its user has submitted the Job's run once more on its cluster, after the Job's newest attempt: in the same
+        mailbox, under the same name, not held, and as no link of a chain.
+        """
+        if not found.mailbox or found.job_id is not None or found.place != job.place or found.title != job.name:
+            return False
+        scheduler = self.scheduler.of(job.platform)
+        own = scheduler.find(job.current_attempt)
+        if own is None or own.user != found.user or found.created_at <= own.created_at:
+            return False
+        return scheduler.describe(found.name).will_train
+
     def shares_with(self, found: DiscoveredJob, job_id: str) -> str:
         """Names of other protected runs that train in its mailbox beside it; empty: none. Links of a chain do not."""
         if not found.mailbox:
@@ -105,6 +118,21 @@ class Ownership:
 def other_jobs_in(place: RunPlace, job_id: str, registry: JobRegistry) -> Iterator[Job]:
     """The protected Jobs of the same mailbox and owner."""
     return (job for job in registry.active() if job.job_id != job_id and job.place == place)
+
+
+def may_be_another_jobs(found: DiscoveredJob, job: Job, registry: JobRegistry, mailbox: Mailbox) -> bool:
+    """It trains in a place in which another Job has trained beside `job`, and neither its tag, its name, nor the id
+    that its monitor signs with tells whose attempt it is.
+
+    Raises: Retryable: the mailbox cannot be listed now.
+    """
+    if found.job_id is not None or found.declared_job == job.job_id or is_attempt_name(found.name, job.name):
+        return False
+    if not found.mailbox:
+        return False
+    written = mailbox.heartbeat_times(job)  # a Job that has ended is not active any more, and may be tried again
+    beside = {registry.job_of_attempt(name) for name, at in written.items() if at >= job.created_at}
+    return bool(beside - {None, job.job_id}) or any(other_jobs_in(found.place, job.job_id, registry))
 
 
 def _taken(declared: str) -> str:

@@ -21,7 +21,7 @@ from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice
 from chalicelib.ports.platforms import DiscoveredJob, Mailbox, Schedulers
-from chalicelib.services.intake.ownership import Ownership
+from chalicelib.services.intake.ownership import Ownership, may_be_another_jobs
 from chalicelib.services.intake.remembered_names import UnprotectedNames
 
 PLATFORM_STATES: Final = frozenset({SignalKind.ATTEMPT_STATE})  # the platform's own words
@@ -159,17 +159,18 @@ class Registration:
 
     def _lives_beside(self, found: DiscoveredJob) -> Job | None:
         """The Job of which an attempt of ours lives, and of which `found` is another: by its tag, the id that its
-        environment declares, or, where neither says anything and no other Job shares it, its mailbox.
+        environment declares, or, where neither says anything and no other Job shares it, its mailbox. On a cluster:
+        `Ownership.is_retry_of`.
 
         It is not registered: the Job's Incident makes ours end first, and takes it for the new attempt.
         """
-        if self._ownership.checks_users(found):
-            return None
-        named = found.job_id or found.declared_job
-        if named:
+        named, is_on_a_cluster = found.job_id or found.declared_job, self._ownership.checks_users(found)
+        if named and not is_on_a_cluster:
             candidates = tuple(self.registry.known((named,)).values())
-        elif found.place.mailbox:
-            candidates = tuple(job for job in self.registry.active() if job.place.mailbox == found.place.mailbox)
+        elif found.mailbox and not named:
+            candidates = tuple(job for job in self.registry.active() if job.place.mailbox == found.mailbox)
+            if is_on_a_cluster:
+                candidates = tuple(job for job in candidates if self._ownership.is_retry_of(found, job))
         else:
             return None
         if len(candidates) != 1 or not candidates[0].active:
@@ -194,7 +195,14 @@ class Registration:
         found = self.scheduler.of(job.platform).find(name)
         if found is None or not self._ownership.is_of_its_user(found, job):
             return False
-        return found.job_id == job.job_id or (bool(job.place.mailbox) and found.place == job.place)
+        if self._ownership.checks_users(found):
+            return self._ownership.is_retry_of(found, job)
+        if found.job_id == job.job_id:
+            return True
+        return bool(job.place.mailbox) and found.place == job.place and not self._may_be_another_jobs(found, job)
+
+    def _may_be_another_jobs(self, found: DiscoveredJob, job: Job) -> bool:
+        return may_be_another_jobs(found, job, self.registry, self.mailbox)
 
     def _waiting_for(self, found: DiscoveredJob) -> Job | None:
         """The Job that is being recovered and of which an untagged run is an attempt, by its mailbox or, where it has
@@ -208,7 +216,7 @@ class Registration:
         recovering = (job for job in self.registry.active() if job.open_incident is not None)
         for job in recovering:
             is_its = mailbox == job.place.mailbox if mailbox else is_attempt_name(found.name, job.name)
-            if is_its:
+            if is_its and not self._may_be_another_jobs(found, job):
                 return job if self._ownership.is_of_its_user(found, job) else None
         return None
 

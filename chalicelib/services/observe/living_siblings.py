@@ -16,7 +16,13 @@ from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.services.observe.shared_mailbox import next_link
-from chalicelib.services.observe.siblings import ended_at_of, is_another_stages, reported_attempts, unprotected
+from chalicelib.services.observe.siblings import (
+    ended_at_of,
+    is_another_stages,
+    is_in_doubt,
+    reported_attempts,
+    unprotected,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,36 +40,53 @@ class LivingSiblings:
 
         Only what no Job has registered, and no other stage protects: that is not this Incident's to take over.
         """
-        makes_way = incident.phase is Phase.STOPPING and incident.halt.for_sibling is not None
-        is_sent = makes_way or _waits_in_queue(incident, seen)
+        sibling = incident.halt.for_sibling if incident.phase is Phase.STOPPING else None
+        is_sent = sibling is not None or _waits_in_queue(incident, seen)
         if not is_sent and incident.phase is not Phase.RESUBMITTING:
             return self._first_alive(job, beside_names((*incident.signals, *inbox), besides=incident.attempt))
         if not is_sent and incident.resubmission.pending is not None:
             return Unknown("nothing waits to start")
         has_ended = isinstance(seen, Known) and seen.value.status.has_ended
-        if makes_way and not has_ended and incident.halt.for_sibling is not None:
-            beside = self._first_alive(job, (incident.halt.for_sibling,))
-            if isinstance(beside, Known):
-                return beside
-        besides = {incident.attempt or job.current_attempt, job.current_attempt}
-        # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
-        ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
-        reported = reported_attempts((*incident.signals, *inbox), besides=ours)
+        if sibling is not None and not has_ended:
+            alive = self._first_alive(job, (sibling,))
+            if isinstance(alive, Known):
+                return alive
         try:
-            other = self._unregistered(job, besides, reported)
-            if other is None and is_sent:  # before ours is sent, the act itself looks for heartbeats
-                own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
-                other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
+            other = self._started_by_hand(job, incident, inbox, reads_heartbeats=is_sent)
         except RecoveryError as err:
             return Unknown(f"whether another attempt lives is not known: {err}"[:200])
         return Known(other) if other is not None else NO_SIBLING
 
+    def _started_by_hand(
+        self, job: Job, incident: Incident, inbox: Sequence[Signal], *, reads_heartbeats: bool
+    ) -> str | None:
+        """An attempt of the run that no Job has registered: as the platform shows it, or else by its heartbeat.
+
+        `reads_heartbeats`: not needed before ours is sent, when the act itself looks for them. Raises: RecoveryError.
+        """
+        besides = {incident.attempt or job.current_attempt, job.current_attempt}
+        # An attempt of ours would be described for nothing, and one that lives would hide another that is told of.
+        ours = besides | {name for attempt in incident.resubmission.tries for name in (attempt.name, attempt.clone_of)}
+        reported = reported_attempts((*incident.signals, *inbox), besides=ours)
+        other = self._unregistered(job, besides, reported)
+        if other is not None or not reads_heartbeats:
+            return other
+        own = {attempt.name for attempt in self.registry.attempts(job.job_id)} | besides
+        other = unprotected(job, self.mailbox, own=own, ended_at=ended_at_of(incident), now=self.clock.now())
+        return other if other is not None and self._may_be_its(other, job) else None
+
     def _unregistered(self, job: Job, besides: set[str], reported: Sequence[str]) -> str | None:
         """A start of the run that no Job has, and that is not another stage's."""
         for name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=reported):
-            if self.registry.job_of_attempt(name) is None and not is_another_stages(name, job, self.scheduler):
+            if self.registry.job_of_attempt(name) is None and self._may_be_its(name, job):
                 return name
         return None
+
+    def _may_be_its(self, name: str, job: Job) -> bool:
+        return not (
+            is_another_stages(name, job, self.scheduler)
+            or is_in_doubt(name, job, self.registry, self.scheduler, self.mailbox)
+        )
 
     def next_link(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> Maybe[str]:
         """An attempt that another Job protects and that continues the run, whose own attempt has ended."""

@@ -181,7 +181,7 @@ class Nodes:
         if many_down:
             in_repair = counted.value.nodes_in_repair(incident, listed)
             down = count_lost(shown for shown in nodes if shown.name not in in_repair)
-        return down, Known(counted.value.beside(incident, listed)) if is_wanted else Unknown("not needed yet")
+        return down, Known(counted.value.load_for(incident, listed)) if is_wanted else Unknown("not needed yet")
 
     def _past(self, incident: Incident) -> tuple[EarlierRepair, ...]:
         try:
@@ -328,8 +328,8 @@ def node_facts(view: NodeView) -> dict[str, Any]:
     else:
         facts["slurm"] = {"unknown": view.listed.why}
     if isinstance(view.instance, Known):
-        one = view.instance.value
-        facts["instance"] = f"{one.instance_id} {one.state}" if one is not None else "none"
+        instance = view.instance.value
+        facts["instance"] = f"{instance.instance_id} {instance.state}" if instance is not None else "none"
     elif view.machines is not Machines.OWN:
         facts["instance"] = {"unknown": view.instance.why}
     if isinstance(view.load, Known):

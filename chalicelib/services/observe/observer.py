@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.decision.steps import new_steps
@@ -25,6 +27,7 @@ from chalicelib.domain.model.observation import (
     ReplyView,
     node_count,
 )
+from chalicelib.domain.model.signal import Signal
 from chalicelib.domain.model.start_view import is_another_run
 from chalicelib.domain.policy.document import Policy, readable
 from chalicelib.domain.resume.earlier_attempts import (
@@ -36,23 +39,25 @@ from chalicelib.domain.resume.resume_point import goes_back_to
 from chalicelib.domain.rules.run.orders import who_ordered
 from chalicelib.domain.run.ending import judged
 from chalicelib.domain.run.job_record import job_record
-from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
-from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.observe.breaker import one_too_many
 from chalicelib.services.observe.living_siblings import LivingSiblings
 from chalicelib.services.observe.nodes import Nodes
-from chalicelib.services.observe.part import part_of
 from chalicelib.services.observe.policy import incident_policy
 from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.observe.run_nodes import RunNodes
 from chalicelib.services.observe.timeline import entry_of
-from rekindle.protocol.reports import ReportKind
 from rekindle.protocol.signals import FaultClass
 
+if TYPE_CHECKING:
+    from chalicelib.ports.operator import Policies
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
 OVERDUE_SLACK = timedelta(seconds=90)  # a look later than this past its time is not slow, it is lost
 
 
@@ -88,7 +93,11 @@ class Observer:
         looked = self.store.look(
             incident_id, generation=generation, callback_id=callback_id, look_by=now + quiet_limit + OVERDUE_SLACK
         )
-        incident = looked.incident
+        return looked.incident, self.read(looked.incident, looked.inbox, now=now)
+
+    def read(self, incident: Incident, inbox: tuple[Signal, ...], *, now: datetime) -> Observation:
+        """What the next decision about `incident` needs. Reads only: drills use it, too."""
+        incident_id = incident.incident_id
         standing = self.registry.standing(incident.job_id if incident.node is None else None)
         switches = standing.switches
         at_once: dict[str, Any] = {
@@ -101,10 +110,10 @@ class Observer:
             node: Maybe[NodeView] = Unknown("nothing reaches nodes from here")
             if self.nodes is not None:
                 node = part_of(incident_id, "the node", partial(self.nodes.view, incident))
-            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, node=node, **at_once)
+            return Observation(observed_at=now, has_job=False, new_signals=inbox, node=node, **at_once)
         job = standing.job
         if job is None:
-            return incident, Observation(observed_at=now, has_job=False, new_signals=looked.inbox, **at_once)
+            return Observation(observed_at=now, has_job=False, new_signals=inbox, **at_once)
         part = partial(part_of, incident_id)
         attempt = part("the attempt", partial(self._attempt, job, incident.attempt or job.current_attempt))
         attempts = self._earlier(job, incident, attempt)
@@ -113,9 +122,9 @@ class Observer:
         siblings = LivingSiblings(
             registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, clock=self.clock
         )
-        sibling = part("other attempts", partial(siblings.living, job, incident, attempt, looked.inbox))
+        sibling = part("other attempts", partial(siblings.living, job, incident, attempt, inbox))
         nodes = RunNodes(store=self.store, head_nodes=self.head_nodes)
-        return incident, Observation(
+        return Observation(
             observed_at=now,
             has_job=True,
             job_name=job.name,
@@ -124,14 +133,14 @@ class Observer:
             checkpoints=part("the checkpoints", partial(self._checkpoints, job, incident, attempt, ended)),
             reply=part("the reply", partial(self._reply, job, incident)),
             suspicion=part("the ranks' reports", partial(self._suspicion, job, incident, attempt)),
-            new_signals=looked.inbox,
+            new_signals=inbox,
             next_number=job.attempt_number + 1,
             current=job.current_attempt,
             successor=part("the successor", partial(self._successor, job, attempt)),
             sibling=sibling,
             is_ours=isinstance(sibling, Known) and siblings.is_ours(job, incident),
             next_link=part("the next link", partial(siblings.next_link, job, incident, attempt)),
-            nodes=part("the nodes", partial(nodes.read, job, incident, attempt, looked.inbox)),
+            nodes=part("the nodes", partial(nodes.read, job, incident, attempt, inbox)),
             gpus=job.size.gpus,
             node_count=node_count(job, attempt),
             platform=self.scheduler.of(job.platform).platform,
@@ -148,13 +157,16 @@ class Observer:
         if is_another_run(name, submitted_at, job_id=job.job_id, created_at=job.created_at):
             gone = f"it is gone: its number was given to another job, submitted at {submitted_at:%Y-%m-%d %H:%M} UTC"
             return Known(AttemptView(name=name, status=AttemptStatus.GONE, detail=gone))
+        now = self.clock.now()
+        if view.ended_at is not None and view.ended_at > now:  # its clock is ahead
+            view = replace(view, seen_ended_at=now)
         try:
             beat = part_of(job.job_id, "the heartbeat", lambda: Known(self.mailbox.heartbeat(job, view)))
         except RecoveryError as err:
             beat = Unknown(f"the heartbeat cannot be read: {err}"[:200])
         if not isinstance(beat, Known):
             return Known(replace(view, last_step=beat, is_heartbeat_unread=True))
-        return Known(judged(beat.value, now=self.clock.now()))
+        return Known(judged(beat.value, now=now))
 
     def _successor(self, job: Job, seen: Maybe[AttemptView]) -> Maybe[AttemptView]:
         """What has taken the attempt's place in its submission: held, begun, or over already."""
@@ -163,11 +175,13 @@ class Observer:
         return self._attempt(job, seen.value.successor)
 
     def _earlier(self, job: Job, incident: Incident, seen: Maybe[AttemptView]) -> tuple[Attempt, ...]:
-        """The Job's attempts, read where one has ended or is about to be started, or its checkpoints are wanted.
+        """The Job's attempts, read where one has ended, was started again in its place, or is about to be started, and
+        where its checkpoints are wanted.
 
         With those that the Incident adopted and could not register yet: what they saved is the Job's.
         """
-        if not _wants_checkpoints(incident, seen):
+        is_later_life = isinstance(seen, Known) and seen.value.life > 0
+        if not is_later_life and not _wants_checkpoints(incident, seen):
             return ()
         registered = tuple(self.registry.attempts(job.job_id))
         names = {attempt.name for attempt in registered}
@@ -217,6 +231,9 @@ class Observer:
             for suspicion in incident.evidence.suspicions
         ):
             return Unknown("all ranks have spoken")
+        from chalicelib.domain.run.rank_reports import suspicion_of, with_rank_zero  # loaded by who asks the ranks
+        from rekindle.protocol.reports import ReportKind
+
         try:
             of_kind = ReportKind.NON_FINITE if is_nan else ReportKind.STALL
             reports = self.mailbox.reports(job, name, of_kind, life=attempt.value.life)
@@ -315,3 +332,24 @@ def _goes_back_to(incident: Incident) -> tuple[int, ...]:
     """The steps at or below which a resume point may be wanted, under the policy that the Incident keeps to."""
     policy = readable(incident.policy_document)
     return goes_back_to(incident, policy) if policy is not None else ()
+
+
+DEFECT: Final = "a defect of Rekindle"  # the first words of the reason
+
+
+def part_of(subject: str, what: str, read: Callable[[], Maybe[T]]) -> Maybe[T]:
+    """What `read` answers; Unknown where it raises what no code foresaw, which is logged as an error.
+
+    Documents beside a run may hold anything, and each is read in a place of its own: one that trips a defect harms the
+    part that it belongs to, never the whole observation, without which nothing would be decided or told again.
+
+    Raises:
+        RecoveryError: `read` raised it: the observation is tried again, or ends, on purpose.
+    """
+    try:
+        return read()
+    except RecoveryError:
+        raise
+    except Exception as err:
+        _LOG.exception("a part of an observation cannot be read", extra={"subject": subject, "part": what})
+        return Unknown(f"{DEFECT} keeps {what} from being read: {type(err).__name__}: {err}"[:200])

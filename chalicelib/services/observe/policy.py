@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from chalicelib.domain.model.errors import Permanent
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, readable
-from chalicelib.ports.operator import Policies
+
+if TYPE_CHECKING:
+    from chalicelib.ports.operator import Policies
 
 
 def incident_policy(incident: Incident, policies: Policies) -> Policy:

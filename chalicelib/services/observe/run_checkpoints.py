@@ -18,6 +18,7 @@ from chalicelib.domain.resume.checkpoint_choice import marked_ahead_of_its_run
 from chalicelib.domain.resume.earlier_jobs import (
     Lived,
     begun_from,
+    dated_by_its_begin,
     first_step_of,
     is_before,
     lived_at_once,
@@ -38,11 +39,12 @@ MAX_HEARTBEATS: Final = 16  # the newest of a mailbox; each takes one read
 
 @dataclass(frozen=True, slots=True)
 class _Earlier:
-    """The attempts of a run's earlier Jobs, numbered before the Job's own. `of_others`: the Jobs that may be another
+    """The attempts of a run's earlier Jobs, numbered before the Job's `own`. `of_others`: the Jobs that may be another
     run's, because they lived at once. `continued_at`: by Job, the first step of what continues it.
     """
 
     attempts: tuple[Attempt, ...] = ()
+    own: tuple[Attempt, ...] = ()
     of_others: frozenset[str] = frozenset()
     continued_at: Mapping[str, Maybe[int]] = field(default_factory=dict)
 
@@ -71,7 +73,7 @@ class RunCheckpoints:
         found = self.mailbox.checkpoints(job, attempts, near=near).value
         earlier = self._of_earlier_jobs(job, attempts, found, seen)
         if earlier.attempts:
-            attempts = (*earlier.attempts, *attempts)
+            attempts = (*earlier.attempts, *earlier.own)
             found = self.mailbox.checkpoints(job, attempts, near=near).value
             found = on_its_line(found, {item.name: earlier.continued_at[item.job_id] for item in earlier.attempts})
             found = marked_bad_steps(found, self._bad_stretches(earlier.attempts))
@@ -102,8 +104,8 @@ class RunCheckpoints:
         if not of_user:
             return _Earlier()
         by_job = {other.job_id: self.registry.attempts(other.job_id) for other in of_user}
-        own_life = _lived(attempts, scheduler)
-        all_lived = {job_id: _lived(its, scheduler) for job_id, its in by_job.items()}
+        own_life = _lived(attempts, checkpoints, scheduler)
+        all_lived = {job_id: _lived(its, checkpoints, scheduler) for job_id, its in by_job.items()}
         created_before = {other.job_id for other in of_user if other.created_at <= job.created_at}
         lived = {
             job_id: life
@@ -115,17 +117,38 @@ class RunCheckpoints:
         shown = seen()
         view = shown.value if isinstance(shown, Known) else None
         continued_at = dict.fromkeys(lived, first_step_of(attempts, view))
-        begun = begun_from(attempts, checkpoints, view)
-        if begun is not None:
-            begins, checkpoint = begun
-            owner = self.registry.job_of_attempt(checkpoint.attempt) or ""
-            life = all_lived.get(owner)
-            has_ended = life is not None and life.ended_at is not None and life.ended_at <= begins.submitted_at
-            if life is not None and has_ended and owner not in lived:
-                lived[owner] = life
-                continued_at[owner] = Known(checkpoint.step + 1)
+        continued = self._continued_job(attempts, checkpoints, view, all_lived)
+        if continued is not None and continued[0] not in lived:
+            job_id, first_step = continued
+            lived[job_id] = all_lived[job_id]
+            continued_at[job_id] = Known(first_step)
+        own = tuple(attempts)
+        if scheduler.platform.holds_own_queue:
+            own = dated_by_its_begin(own, own_life)
+            by_job = {job_id: dated_by_its_begin(by_job[job_id], life) for job_id, life in lived.items()}
         earlier = [attempt for job_id in lived for attempt in by_job[job_id]]
-        return _Earlier(numbered_before(earlier, lived), of_others, continued_at)
+        return _Earlier(numbered_before(earlier, lived), own, of_others, continued_at)
+
+    def _continued_job(
+        self,
+        attempts: Sequence[Attempt],
+        checkpoints: Sequence[CheckpointView],
+        view: AttemptView | None,
+        all_lived: Mapping[str, Lived],
+    ) -> tuple[str, int] | None:
+        """The Job from whose checkpoint an attempt of this one began, and the step that it began with.
+
+        None where no attempt is known to have begun so, or where that Job was not over by then.
+        """
+        begun = begun_from(attempts, checkpoints, view)
+        if begun is None:
+            return None
+        attempt, checkpoint = begun
+        owner = self.registry.job_of_attempt(checkpoint.attempt) or ""
+        life = all_lived.get(owner)
+        if life is None or life.ended_at is None or life.ended_at > attempt.submitted_at:
+            return None
+        return owner, checkpoint.step + 1
 
     def _other_jobs(self, job: Job, attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView]) -> list[Job]:
         """Other Jobs in the same place, of whichever user, whose attempts wrote some of the checkpoints, or may have:
@@ -157,14 +180,20 @@ def _user(job: Job, scheduler: Scheduler) -> str | None:
     return found.user if found is not None and found.user else None
 
 
-def _lived(attempts: Sequence[Attempt], scheduler: Scheduler) -> Lived:
-    """What was never begun counts for nothing. Raises: RecoveryError: that cannot be read now."""
+def _lived(attempts: Sequence[Attempt], checkpoints: Sequence[CheckpointView], scheduler: Scheduler) -> Lived:
+    """What was never begun counts for nothing; what has saved had begun, though its platform dates a later start of it,
+    as after a Spot interruption. Raises: RecoveryError: that cannot be read now.
+    """
     first, oldest = attempts[0], scheduler.describe(attempts[0].name)
+    names = {attempt.name for attempt in attempts}
+    # A manifest names its attempt; whose a file without one is, is a guess.
+    saves = [checkpoint.saved_at for checkpoint in checkpoints if checkpoint.manifest and checkpoint.attempt in names]
+    began_at = min((at for at in (oldest.training_since, *saves) if at is not None), default=None)
     for attempt in reversed(attempts[1:]):
         seen = scheduler.describe(attempt.name)
         if not seen.status.has_ended:
-            return Lived(began_at=oldest.training_since, ended_at=None)
+            return Lived(began_at=began_at, ended_at=None)
         if seen.training_since is not None or attempt.began:
-            return Lived(began_at=oldest.training_since, ended_at=seen.ended_at or attempt.ended_at)
+            return Lived(began_at=began_at, ended_at=seen.ended_at or attempt.ended_at)
     ended_at = (oldest.ended_at or first.ended_at) if oldest.status.has_ended else None
-    return Lived(began_at=oldest.training_since, ended_at=ended_at)
+    return Lived(began_at=began_at, ended_at=ended_at)

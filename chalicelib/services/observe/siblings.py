@@ -11,7 +11,9 @@ from chalicelib.domain.model.errors import NotOurs
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.signal import Signal
+from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
+from chalicelib.services.intake.ownership import may_be_another_jobs
 from chalicelib.services.intake.registration import PLATFORM_STATES
 
 # A recovery that has waited for so long before it submits may have missed a whole run: events that could not be
@@ -35,6 +37,15 @@ def is_another_stages(name: str, job: Job, schedulers: Schedulers) -> bool:
     except NotOurs:
         return True
     return False
+
+
+def is_in_doubt(name: str, job: Job, registry: JobRegistry, schedulers: Schedulers, mailbox: Mailbox) -> bool:
+    """See `may_be_another_jobs`: nothing is started beside it, and it is not adopted. Raises: RecoveryError."""
+    scheduler = schedulers.of(job.platform)
+    if scheduler.platform.checks_users:
+        return False  # a cluster's submissions are judged by their chain and their user (shared_mailbox.py)
+    found = scheduler.find(name)
+    return found is not None and may_be_another_jobs(found, job, registry, mailbox)
 
 
 def unprotected(

@@ -21,7 +21,6 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import Policies
 from chalicelib.ports.platforms import DiscoveredJob, HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.intake import Intake
-from chalicelib.services.observe.run_checkpoints import RunCheckpoints
 from chalicelib.services.reporting.alarms import Alarms
 from chalicelib.services.reporting.outcome import Outcome, OutcomeKind
 from rekindle.protocol.cluster.documents import NodeFacts
@@ -185,6 +184,8 @@ class Orders:
         """
         if self.mailbox is None:
             return
+        from chalicelib.services.observe.run_checkpoints import RunCheckpoints  # loaded by such an order alone
+
         reader = RunCheckpoints(
             registry=self.registry, scheduler=self.scheduler, mailbox=self.mailbox, store=self.intake.store
         )

@@ -12,7 +12,6 @@ from chalicelib.domain.model.errors import InvalidPolicy, UnknownEntity
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy, flat
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.operator import PolicyDocumentStore, StoredPolicy
-from chalicelib.services.operator.stored_text import TooLong, stored_text
 
 DEFAULT_NAME: Final = "default"
 MAX_PROBLEMS: Final = 50
@@ -172,3 +171,25 @@ def _changes(now: Mapping[str, Any], then: Mapping[str, Any]) -> Iterator[dict[s
     for field in sorted(before.keys() | after.keys()):
         if field not in _NOT_COMPARED and before.get(field) != after.get(field):
             yield {"field": field, "now": before.get(field), "then": after.get(field)}
+
+
+MAX_BYTES: Final = 8192  # Source: Parameter Store, size of an advanced parameter
+
+
+class TooLong(ValueError):
+    """The document does not fit; the text says by how much."""
+
+
+def stored_text(document: Mapping[str, Any]) -> str:
+    """JSON of ASCII, of the same meaning, without two opening braces beside each other.
+
+    Those begin a reference to another parameter, which no value may hold. Source: Parameter Store, PutParameter, Value.
+    They stand inside of JSON's texts only, where an escape means the same.
+
+    Raises:
+        TooLong: more than MAX_BYTES.
+    """
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True).replace("{{", "{\\u007b")
+    if len(text) > MAX_BYTES:
+        raise TooLong(f"is {len(text)} bytes as it is stored, {MAX_BYTES} at most")
+    return text

@@ -10,23 +10,19 @@ from typing import Any, Final
 
 from chalicelib.domain.model.action import (
     ActionResult,
-    CaptureStacks,
     CordonNode,
     Done,
     ExcludeNodes,
     ResizeJob,
     action_name,
 )
-from chalicelib.domain.model.errors import RecoveryError
 from chalicelib.domain.model.incident import Incident
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.platforms import HeadNodes
-from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Signal, Verb, token_of
+from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb, token_of
 
 # An order that arrives later than this could meet a node that has been repaired, or a job that has moved on.
 CORDON_VALID: Final = timedelta(minutes=10)
-# Stacks that come later say nothing about what was waited for: the run has been stopped by then, or moves.
-CAPTURE_VALID: Final = timedelta(minutes=2)
 # An order that has expired unanswered was not carried out; the answer to one carried out at the last moment may still
 # be on its way.
 ANSWER_LATE: Final = timedelta(minutes=5)
@@ -37,7 +33,7 @@ DONE: Final = {
     Outcome.REFUSED: Done.REFUSED,
     Outcome.FAILED: Done.UNAVAILABLE,
 }
-_ClusterAction = CordonNode | ExcludeNodes | CaptureStacks | ResizeJob
+_ClusterAction = CordonNode | ExcludeNodes | ResizeJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +46,7 @@ class HeadOrders:
     def give(self, action: _ClusterAction, incident: Incident) -> ActionResult:
         """One order per Incident and what it is about, however often it is asked for.
 
-        Raises: Retryable, of a cordon and an exclusion. Stacks are good to have: an agent that is away, or a signal
-        that cannot be sent, holds up no recovery.
+        Raises: Retryable, of a cordon and an exclusion.
         """
         match action:
             case CordonNode():
@@ -74,21 +69,8 @@ class HeadOrders:
                 about = _digest(action.attempt)
                 make = self._order(Verb.SHRINK, incident, about, **_start(action), nodes_min=low, nodes_max=high)
                 return self._again(action, make, action.attempt)
-            case CaptureStacks():
-                if action.signal not in set(Signal):
-                    return _result(action, Done.REFUSED, f"{action.signal[:16]} is no signal that may be sent")
-                about, signal = _digest(action.attempt), Signal(action.signal)
-                make = self._order(Verb.STACKS, incident, about, valid=CAPTURE_VALID, **_start(action), signal=signal)
-                if self.head_nodes is None:
-                    return _no_agent(action, action.attempt)
-                try:
-                    return _answered(action, self.head_nodes.order(make(0)), action.attempt)
-                except RecoveryError as err:
-                    return _result(action, Done.UNAVAILABLE, f"{action.attempt}: {err}")
 
-    def _order(
-        self, verb: Verb, incident: Incident, about: str, *, valid: timedelta = CORDON_VALID, **what: Any
-    ) -> Callable[[int], Order]:
+    def _order(self, verb: Verb, incident: Incident, about: str, **what: Any) -> Callable[[int], Order]:
         """The order of each turn; it is known by the Incident, its number and what it is `about`."""
 
         def make(turn: int) -> Order:
@@ -99,7 +81,7 @@ class HeadOrders:
                 token=token_of(incident.incident_id, numbered, about),
                 verb=verb,
                 issued_at=now,
-                expires_at=now + valid,
+                expires_at=now + CORDON_VALID,
                 incident_id=incident.incident_id,
                 **({"cluster": incident.cluster or ""} | what),
             )
@@ -144,7 +126,7 @@ def _came_to_nothing(order: Order, answer: OrderResult) -> bool:
     return answer.outcome is Outcome.FAILED or (answer.outcome is Outcome.REFUSED and answer.at >= order.expires_at)
 
 
-def _start(action: ExcludeNodes | ResizeJob | CaptureStacks) -> dict[str, Any]:
+def _start(action: ExcludeNodes | ResizeJob) -> dict[str, Any]:
     return {"attempt": action.attempt, "slurm_job": int(action.handle)}
 
 

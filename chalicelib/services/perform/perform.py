@@ -16,7 +16,6 @@ from chalicelib.domain.model.action import (
     ActionResult,
     AdoptAttempt,
     AskApproval,
-    CaptureStacks,
     CordonNode,
     Done,
     ExcludeNodes,
@@ -46,10 +45,10 @@ from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import Announcer, Notice, NoticeKind
 from chalicelib.ports.platforms import HeadNodes, Mailbox, Schedulers
 from chalicelib.services.intake.intake import Intake
+from chalicelib.services.intake.node_map import NodeMap
 from chalicelib.services.observe.breaker import held_at_last
 from chalicelib.services.observe.nodes import Nodes
 from chalicelib.services.perform.cluster_orders import HeadOrders
-from chalicelib.services.perform.moves import move_runs
 from chalicelib.services.perform.starts import AttemptStarter
 from rekindle.protocol.signals import FaultClass
 
@@ -174,9 +173,7 @@ class ActionExecutor:
             return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches nodes from here")
         return self.nodes.act(action, context.incident)
 
-    def _ordered(
-        self, action: CordonNode | ExcludeNodes | CaptureStacks | ResizeJob, context: _ActionContext
-    ) -> ActionResult:
+    def _ordered(self, action: CordonNode | ExcludeNodes | ResizeJob, context: _ActionContext) -> ActionResult:
         return HeadOrders(self.head_nodes, self.clock).give(action, context.incident)
 
     def _report(self, action: ReportNode, context: _ActionContext) -> ActionResult:
@@ -298,7 +295,6 @@ HANDLERS: Final[Mapping[type[Action], Callable[[ActionExecutor, Any, _ActionCont
     AdoptAttempt: ActionExecutor._adopt,
     CordonNode: ActionExecutor._cordon,
     ExcludeNodes: ActionExecutor._ordered,
-    CaptureStacks: ActionExecutor._ordered,
     ResizeJob: ActionExecutor._ordered,
     ReportNode: ActionExecutor._report,
     QuarantineCheckpoint: ActionExecutor._quarantine,
@@ -335,3 +331,40 @@ def stands_elsewhere(before: Incident, after: Incident) -> bool:
         after.approvals,
         after.holds,
     )
+
+
+def move_runs(
+    action: MoveRuns,
+    incident: Incident,
+    *,
+    registry: JobRegistry,
+    head_nodes: HeadNodes | None,
+    intake: Intake | None,
+    clock: Clock,
+) -> ActionResult:
+    """Give each protected run on the node the order to save and go on elsewhere. The same order twice is one order.
+
+    Raises:
+        Retryable: some may have been notified; the report is idempotent.
+    """
+    if head_nodes is None or intake is None:
+        return ActionResult(action=action_name(action), done=Done.REFUSED, detail="nothing reaches runs from here")
+    order = Signal(
+        kind=SignalKind.ORDER_RESUBMIT,
+        source=SignalSource.OPERATOR,
+        occurred_at=clock.now(),
+        dedupe_key=f"move:{incident.incident_id}:{action.number}",
+        summary=f"{action.who} ordered {action.node} to be repaired: save, and continue elsewhere"[:400],
+        cluster=action.cluster,
+        node=action.node,
+        fault=FaultClass.OPERATOR_ORDER,
+        evidence={"who": action.who, "move": action.node, "incident_id": incident.incident_id},
+    )
+    outcomes: list[str] = []
+    for job, signal in NodeMap(head_nodes=head_nodes, registry=registry).for_runs(order, now=clock.now()):
+        try:
+            outcomes.append(f"{job.job_id}: {intake.receive(signal).what}")
+        except Skip as skipped:
+            outcomes.append(f"{job.job_id}: {skipped}")
+    text = "; ".join(outcomes) or "no protected run is on it"
+    return ActionResult(action=action_name(action), done=Done.DONE, detail=text[:400])

@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from chalicelib.domain.model.action import ActionResult, AdoptAttempt, Done, ResubmitJob, action_name
-from chalicelib.domain.model.errors import RecoveryError
+from chalicelib.domain.model.errors import DependencyUnavailable, RecoveryError
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.policy.document import Policy
+from chalicelib.domain.resume.resume_point import attempt_name
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
@@ -21,6 +22,7 @@ from chalicelib.services.observe.shared_mailbox import next_link
 from chalicelib.services.observe.siblings import (
     ended_at_of,
     is_another_stages,
+    is_in_doubt,
     may_have_missed,
     reported_attempts,
     unprotected,
@@ -148,6 +150,8 @@ class AttemptStarter:
             if owner is None and is_another_stages(other, job, self.scheduler):
                 detail = f"{other}, which is protected by another stage of Rekindle, lives"
                 return ActionResult(action=name, done=Done.SIBLING, detail=detail)
+            if owner is None and self._is_in_doubt(other, job):
+                return _in_doubt(other, job)
             if owner is None:
                 return ActionResult(action=name, done=Done.SIBLING, detail=f"{other} lives", attempt=other)
             if owner == job.job_id:
@@ -155,7 +159,7 @@ class AttemptStarter:
                 return ActionResult(action=name, done=Done.REFUSED, detail=detail)
             if job.mailbox and self.registry.get(owner).place.mailbox == job.place.mailbox:
                 return self._of_another_job(other, owner, job, incident)
-        older_job = self._older_job_beside(job)  # the platform's list begins with the Job
+        older_job = self._older_job_beside(action, job)  # the platform's list begins with the Job
         if older_job is not None:
             return self._of_another_job(older_job.current_attempt, older_job.job_id, job, incident)
         return self._unprotected(action, job, own, incident) or self._missed(action, job, own, incident)
@@ -167,18 +171,26 @@ class AttemptStarter:
         detail = f"{other}, which is protected as the Job {owner}, continues in the same mailbox"
         return ActionResult(action=ResubmitJob.__name__, done=Done.SIBLING, detail=detail)
 
-    def _older_job_beside(self, job: Job) -> Job | None:
+    def _older_job_beside(self, action: ResubmitJob, job: Job) -> Job | None:
         """Another protected Job whose attempt trains in the Job's mailbox. Where a cluster has a queue of its own,
         `next_link` has looked.
 
         Raises:
-            Retryable: whether it does is not known now.
+            Retryable: whether it does is not known now, or its new attempt is there and not registered yet.
         """
         scheduler = self.scheduler.of(job.platform)
         if not job.mailbox or scheduler.platform.holds_own_queue:
             return None
-        beside = other_jobs_in(job.place, job.job_id, self.registry)
-        return next((other for other in beside if scheduler.describe(other.current_attempt).will_train), None)
+        for other in other_jobs_in(job.place, job.job_id, self.registry):
+            if scheduler.describe(other.current_attempt).will_train:
+                return other
+            # Asked for by its name, as the platform's list lags.
+            following = attempt_name(other.name, other.attempt_number + 1, 0)
+            for name in scheduler.siblings(other, besides=(action.name, other.current_attempt), reported=(following,)):
+                if self.registry.job_of_attempt(name) is None:
+                    text = f"{name} has been submitted for the Job {other.job_id}, which shares the mailbox"
+                    raise DependencyUnavailable(f"{text}; it is not registered yet")
+        return None
 
     def _of_whom(self, result: ActionResult, job: Job) -> ActionResult:
         """A sibling that the platform has found: adopted, unless a Job protects it already."""
@@ -203,6 +215,8 @@ class AttemptStarter:
         owner = self.registry.job_of_attempt(other)
         if owner == job.job_id:
             return None
+        if owner is None and self._is_in_doubt(other, job):
+            return None
         if owner is None:
             detail = f"{other} was submitted by hand, and has ended"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=other)
@@ -219,6 +233,8 @@ class AttemptStarter:
         if unasked is None:
             return None
         owner = self.registry.job_of_attempt(unasked)
+        if owner is None and self._is_in_doubt(unasked, job):
+            return _in_doubt(unasked, job)
         if owner is None and self._is_sibling(unasked, job, action):
             detail = f"{unasked} lives"
             return ActionResult(action=action_name(action), done=Done.SIBLING, detail=detail, attempt=unasked)
@@ -245,6 +261,9 @@ class AttemptStarter:
             return name in self.scheduler.of(job.platform).siblings(job, besides=besides, reported=(name,))
         return False
 
+    def _is_in_doubt(self, other: str, job: Job) -> bool:
+        return is_in_doubt(other, job, self.registry, self.scheduler, self.mailbox)
+
     def _older(self, job: Job, name: str) -> tuple[str, ...]:
         return tuple(attempt.name for attempt in self.registry.attempts(job.job_id) if attempt.name != name)
 
@@ -253,9 +272,16 @@ class AttemptStarter:
 
 
 def _shared(other: str, job: Job) -> ActionResult:
-    """Runs that share a mailbox and lived at once: a person decides, who knows which checkpoints are whose."""
+    """Runs that share a mailbox and live at once: a person decides, who knows which checkpoints are whose."""
     detail = f"{other}, another run that lived beside it, has the same mailbox {job.mailbox}: whose the checkpoints"
     return ActionResult(action=ResubmitJob.__name__, done=Done.REFUSED, detail=f"{detail} there are cannot be told")
+
+
+def _in_doubt(other: str, job: Job) -> ActionResult:
+    detail = (
+        f"{other}, submitted by hand, lives in {job.mailbox}, where another Job has trained, too: whose attempt it is"
+    )
+    return ActionResult(action=ResubmitJob.__name__, done=Done.REFUSED, detail=f"{detail} cannot be told")
 
 
 def is_outdated(action: ResubmitJob | AdoptAttempt, job: Job) -> bool:

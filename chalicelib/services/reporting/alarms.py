@@ -30,7 +30,7 @@ from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.platforms import Mailbox, Schedulers
-from chalicelib.ports.sweep import AlarmBoard
+from chalicelib.ports.sweep import AlarmStore
 from rekindle.protocol.signals import FaultClass
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _TAGS_FOR = timedelta(minutes=5)
 class Alarms:
     """Keeps the alarms, and weighs what they say."""
 
-    board: AlarmBoard
+    alarm_store: AlarmStore
     registry: JobRegistry
     scheduler: Schedulers
     mailbox: Mailbox
@@ -66,9 +66,9 @@ class Alarms:
             return job
         try:
             if job.watch.alarms is AlarmMode.JOB:
-                self.board.put(job)
+                self.alarm_store.put(job)
             else:
-                self.board.put_shared()
+                self.alarm_store.put_shared()
             return self._noted(job, f"made:{wanted}")
         except Retryable as err:
             if not isinstance(err, CapacityUnavailable):
@@ -85,7 +85,7 @@ class Alarms:
         self.registry.set_watch(job.job_id, job.watch)
         if had_own and watch.alarms is not AlarmMode.JOB:
             try:
-                self.board.remove([job.job_id])
+                self.alarm_store.remove([job.job_id])
             except RecoveryError as err:  # the sweep finds them as alarms without an owner
                 _LOG.info("old alarms are still there", extra={"job_id": job.job_id, "error": str(err)[:300]})
         return self.ensure(job)
@@ -108,12 +108,12 @@ class Alarms:
         `has_shared`: some active Job still asks for the shared alarm.
         """
         try:
-            listed, after = self.board.listed(token)
+            listed, after = self.alarm_store.listed(token)
             over = [job_id for job_id in sorted(listed) if not self._wants_own(job_id)]
             if over:
-                self.board.remove(over)
+                self.alarm_store.remove(over)
             if not token and not has_shared:
-                self.board.remove_shared()
+                self.alarm_store.remove_shared()
         except RecoveryError as err:
             _LOG.warning("alarms cannot be tidied up", extra={"error": str(err)[:300]})
             return ""  # begun anew in a later round
@@ -140,7 +140,7 @@ class Alarms:
         if known is not None and now - known[0] < _TAGS_FOR:
             return known[1]
         try:
-            tags = self.board.tags_of(arn)
+            tags = self.alarm_store.tags_of(arn)
         except NotAuthorized as err:
             _LOG.warning("an alarm's tags cannot be read", extra={"error": str(err)[:300]})
             raise NotOurs("alarm names no run, and its tags cannot be read") from err

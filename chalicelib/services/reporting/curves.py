@@ -12,13 +12,12 @@ from typing import Any, Final
 from chalicelib.domain.model.errors import InvalidRequest
 from chalicelib.domain.model.job import Attempt, Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
+from chalicelib.domain.reporting.windows import DEFAULT_MINUTES, MAX_MINUTES
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.sweep import MetricQuery, Metrics, Series
 from chalicelib.services.reporting.job_metrics import JOB_DIMENSION, JOB_NAMESPACE, MONITOR_DIMENSION, MONITOR_NAMESPACE
 
-DEFAULT_MINUTES: Final = 60
-MAX_MINUTES: Final = 60 * 24 * 30
 MAX_POINTS: Final = 960  # of one curve: what a wide screen can show apart, and what keeps an answer below 200 kB
 MAX_ATTEMPTS: Final = 8  # newest attempts whose own metrics are read; a monitor's stand under the Job, whatever runs it
 # Source: CloudWatch API reference, MetricStat: 1, 5, 10, 30 or a multiple of 60; below 60 only within three hours.

@@ -6,20 +6,29 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError
-from chalicelib.domain.model.hardware_ledger import HardwareRecord, MarkKind, mark, marks_of, suspect_among
+from chalicelib.domain.model.hardware_ledger import (
+    SUSPECT_FAULTS,
+    SUSPECT_WINDOW,
+    HardwareRecord,
+    MarkKind,
+    mark,
+    marks_of,
+    suspect_among,
+)
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.signal import Signal, SignalKind, SignalSource
-from chalicelib.domain.policy.document import DEFAULT_POLICY
 from chalicelib.domain.rules.node.hardware import faults_to_keep
 from chalicelib.ports.clock import Clock
-from chalicelib.ports.operator import HardwareLedger
 from rekindle.protocol.cluster.documents import NodeFacts, NodesDoc
 from rekindle.protocol.signals import FaultClass
+
+if TYPE_CHECKING:
+    from chalicelib.ports.operator import HardwareLedger
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +62,7 @@ class HardwareLedgers:
             return Unknown(f"the hardware ledger cannot be read: {err}"[:200])
 
     def listing(self) -> list[dict[str, Any]]:
-        """Hardware with faults: with more than one first, then by time; `is_suspect` by the built-in policy."""
+        """Hardware with faults: with more than one first, then by time; and whether it is suspect."""
         found = self.ledger.listing(limit=LISTED, repeated_only=False)
         return [_shown(record, now=self.clock.now()) for record in found]
 
@@ -98,8 +107,7 @@ def _marks(facts: NodeFacts) -> tuple[str, ...]:
 
 
 def _text(records: Sequence[HardwareRecord], now: datetime) -> str | None:
-    policy = DEFAULT_POLICY
-    return suspect_among(records, faults=policy.nodes.suspect_faults, window=policy.nodes.suspect_window, now=now)
+    return suspect_among(records, faults=SUSPECT_FAULTS, window=SUSPECT_WINDOW, now=now)
 
 
 def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *, now: datetime) -> Signal | None:
@@ -125,14 +133,13 @@ def _signal(cluster: str, facts: NodeFacts, records: Sequence[HardwareRecord], *
 
 
 def _shown(record: HardwareRecord, *, now: datetime) -> dict[str, Any]:
-    window: timedelta = DEFAULT_POLICY.nodes.suspect_window
     kind, _, value = record.mark.partition(":")
     return {
         "identity": value,
         "kind": kind,
         "is_suspect": _text((record,), now) is not None,
         "faults_total": record.total,
-        "faults_in_window": len(record.within(window, now=now)),
-        "window_days": window.days,
+        "faults_in_window": len(record.within(SUSPECT_WINDOW, now=now)),
+        "window_days": SUSPECT_WINDOW.days,
         "faults": [fault.to_wire(defaults=True) for fault in reversed(record.faults)],
     }

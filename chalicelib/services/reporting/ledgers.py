@@ -8,26 +8,25 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from chalicelib.domain.model.errors import InvalidRequest, RecoveryError, UnknownEntity
+from chalicelib.domain.model.errors import InvalidRequest, UnknownEntity
 from chalicelib.domain.model.incident import Incident
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Job
-from chalicelib.domain.model.known import Known, Unknown
+from chalicelib.domain.model.known import Unknown
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
 from chalicelib.domain.reporting.postmortem import postmortem_of
 from chalicelib.domain.reporting.prices import Prices
-from chalicelib.domain.reporting.sums import RunNow, fleet_ettr, job_sums, sums_of
+from chalicelib.domain.reporting.sums import fleet_ettr, job_sums, sums_of
+from chalicelib.domain.reporting.windows import MAX_DAYS
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore, Listings
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.operator import PriceList
-from chalicelib.ports.platforms import Mailbox, Schedulers
 
 PAGE: Final = 100
 MAX_INCIDENTS: Final = 1000  # of the fleet, closed; as many open ones; a page of 100 is two calls
 MAX_OF_JOB: Final = 200
 MAX_JOBS: Final = 1000
-MAX_DAYS: Final = 366
 _OF_NO_RUN: Final = JobSize(gpus=Unknown("it is about no run"))
 _NOBODYS: Final = JobSize(gpus=Unknown("its Job is not registered"))
 
@@ -48,7 +47,8 @@ def with_job(incident: Incident, job: Job | None, *, prices: PriceList, clock: C
     return ledger_of(incident, size=size, prices=prices.load(), now=clock.now())
 
 
-def of_one(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
+def incident_ledger(incident: Incident, *, registry: JobRegistry, prices: PriceList, clock: Clock) -> IncidentLedger:
+    """What one Incident took and cost, its Job read from the registry."""
     return with_job(incident, job_of(incident, registry), prices=prices, clock=clock)
 
 
@@ -59,8 +59,6 @@ class Ledgers:
     store: IncidentStore
     registry: JobRegistry
     listings: Listings
-    scheduler: Schedulers
-    mailbox: Mailbox
     prices: PriceList
     clock: Clock
 
@@ -69,7 +67,7 @@ class Ledgers:
         return self.of(self.store.load(incident_id).incident).to_wire()
 
     def of(self, incident: Incident) -> IncidentLedger:
-        return of_one(incident, registry=self.registry, prices=self.prices, clock=self.clock)
+        return incident_ledger(incident, registry=self.registry, prices=self.prices, clock=self.clock)
 
     def postmortem(self, incident_id: str) -> str:
         """The post-mortem of one Incident, in Markdown. Raises UnknownEntity."""
@@ -85,7 +83,7 @@ class Ledgers:
         incidents = self.store.list_for_job(job_id, limit=MAX_OF_JOB + 1)
         prices = self.prices.load()
         ledgers = [self._ledger(incident, job.size, prices) for incident in incidents[:MAX_OF_JOB]]
-        wire = job_sums(job, attempts, ledgers, self._run_now(job, ledgers), now=self.clock.now())
+        wire = job_sums(job, attempts, ledgers, now=self.clock.now())
         truncated = len(incidents) > MAX_OF_JOB
         return {
             **wire,
@@ -161,14 +159,3 @@ class Ledgers:
 
     def _ledger(self, incident: Incident, size: JobSize, prices: Prices) -> IncidentLedger:
         return ledger_of(incident, size=size, prices=prices, now=self.clock.now())
-
-    def _run_now(self, job: Job, ledgers: Sequence[IncidentLedger]) -> RunNow:
-        """From the heartbeat; the step time of the newest Incident where that tells none."""
-        step_s = next(
-            (ledger.incident.account.step_s for ledger in ledgers), Unknown("the run's step time was never seen")
-        )
-        try:
-            view = self.mailbox.heartbeat(job, self.scheduler.of(job.platform).describe(job.current_attempt))
-        except RecoveryError as err:
-            return RunNow(last_step=Unknown(f"the run cannot be read: {err}"[:200]), step_s=step_s)
-        return RunNow(last_step=view.last_step, step_s=step_s if view.step_s is None else Known(view.step_s))

@@ -11,29 +11,70 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from chalicelib.domain.model.errors import RecoveryError, UnknownEntity
 from chalicelib.domain.model.incident import Incident, TimelineEntry
 from chalicelib.domain.model.instances import JobSize
 from chalicelib.domain.model.job import Job
 from chalicelib.domain.model.known import Known, Maybe, Unknown
-from chalicelib.domain.reporting.incident_page import page_of
+from chalicelib.domain.reporting.incident_page import NO_CURVE, page_of
 from chalicelib.domain.reporting.ledger import IncidentLedger, ledger_of
+from chalicelib.domain.reporting.page_chart import LossCurve, window_of
 from chalicelib.domain.reporting.prices import NO_PRICES
+from chalicelib.domain.reporting.windows import MAX_MINUTES
 from chalicelib.ports.clock import Clock
 from chalicelib.ports.incidents import IncidentStore
 from chalicelib.ports.jobs import JobRegistry
 from chalicelib.ports.notices import IncidentPages
 from chalicelib.ports.operator import PriceList
+from chalicelib.services.reporting.curves import Curves
 from chalicelib.services.reporting.ledgers import job_of, with_job
-from chalicelib.services.reporting.losses import Losses
 
 _LOG = logging.getLogger(__name__)
 
 _NOT_YET: Final = JobSize(gpus=Unknown("it is still open"))
 WRITES: Final = 3  # of one notice, where the Incident moves on each time
 WRITE_S: Final = 24.0  # what writing may take of the time of the notice's function, with aws.deadline's reserve
+
+
+_CURVES: Final = ("loss", "non_finite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Losses:
+    """Reads only."""
+
+    curves: Curves
+
+    def of(self, incident: Incident, job: Maybe[Job], *, now: datetime) -> Maybe[LossCurve]:
+        """The loss of an Incident's run in the window of its chart; Unknown where nothing tells it, or AWS does not
+        answer, and NO_CURVE where it is about no run. `job`: its Job, or why that is not known.
+        """
+        if incident.job_id is None:
+            return NO_CURVE
+        if isinstance(job, Unknown):
+            return Unknown(f"the run's metrics could not be read: {job.why}"[:200])
+        since, until = window_of(incident, now=now)
+        minutes = min(MAX_MINUTES, max(1, -(-int((until - since).total_seconds()) // 60)))
+        try:
+            found = self.curves.of(job.value, minutes=minutes, until=until, only=_CURVES)["curves"]
+        except RecoveryError as err:
+            return Unknown(f"the run's metrics could not be read: {err}"[:200])
+        if "unknown" in found["loss"]:
+            return Unknown(str(found["loss"]["unknown"]))
+        bad = found["non_finite"].get("known", ())
+        return Known(
+            LossCurve(
+                points=tuple((_moment(at), value) for at, value in found["loss"]["known"]),
+                non_finite=tuple(_moment(at) for at, count in bad if count > 0),
+            )
+        )
+
+
+def _moment(at_s: Any) -> datetime:
+    return datetime.fromtimestamp(float(at_s), UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from chalicelib.ports.jobs import JobRegistry, Saves
 from chalicelib.ports.platforms import Mailbox, Schedulers
 from chalicelib.ports.sweep import Series
 from chalicelib.services.intake.ended_attempt import signal_from_state
-from chalicelib.services.intake.known_trouble import LEFT_ALONE, is_known, is_new_poison
+from chalicelib.services.intake.known_trouble import is_known, is_left_alone, is_new_poison
 from chalicelib.services.intake.missed_signals import (
     BAD_WITHIN,
     BEGAN_BELOW,
@@ -71,11 +71,8 @@ class JobCheck:
             RecoveryError: a source cannot be read now.
         """
         listed = sweep_round.changed.value.get(job.current_attempt) if isinstance(sweep_round.changed, Known) else None
-        is_told = listed is not None and (
-            listed.has_ended or listed in (AttemptStatus.STOPPING, AttemptStatus.REPAIRING)
-        )
         view: AttemptView | None = None
-        if isinstance(sweep_round.changed, Unknown) or is_told or sweep_round.is_turn(job, ASK_STATE_EVERY):
+        if _is_state_needed(listed, job, sweep_round):
             view = self.scheduler.of(job.platform).describe(job.current_attempt)
             ended = signal_from_state(job.job_id, view, now=self.clock.now())
             if ended is not None or view.status is not AttemptStatus.RUNNING:
@@ -87,7 +84,14 @@ class JobCheck:
         signal = signal or self._signal_from_two_live(job, sweep_round)
         if signal is None:
             return self._signal_from_missing_metrics(job, sweep_round, readings, view)
-        if view is None:  # before anything is reported of a run, the platform must confirm that it trains
+        return self._confirmed(signal, job, view)
+
+    def _confirmed(self, signal: Signal, job: Job, view: AttemptView | None) -> Signal | None:
+        """The signal, once the platform confirms that the run trains; else what the platform shows instead.
+
+        `view`: its current attempt, which runs; None where the platform has not been asked in this round.
+        """
+        if view is None:
             view = self.scheduler.of(job.platform).describe(job.current_attempt)
             if view.status is not AttemptStatus.RUNNING:
                 ended = signal_from_state(job.job_id, view, now=self.clock.now())
@@ -161,8 +165,7 @@ class JobCheck:
 
     def _signal_from_life(self, job: Job, heartbeat: AttemptView, steps: Maybe[Series]) -> Signal | None:
         """A life of which no Incident knows."""
-        signal = signal_from_life(job, heartbeat, steps.value if isinstance(steps, Known) else ())
-        if signal is None:
+        if heartbeat.life == 0:
             return None
         known = (
             life_of(kept) or 0
@@ -170,7 +173,11 @@ class JobCheck:
             for kept in incident.signals
             if kept.attempt == job.current_attempt
         )
-        return signal if max(known, default=0) < heartbeat.life else None
+        if max(known, default=0) >= heartbeat.life:
+            return None
+        own = (item for item in self.registry.attempts(job.job_id) if item.name == heartbeat.name)
+        came_to = next((item.last_step for item in own), Unknown("it is not registered"))
+        return signal_from_life(job, heartbeat, steps.value if isinstance(steps, Known) else (), came_to)
 
     def _signal_after_last_heartbeat(
         self, job: Job, readings: Mapping[str, Maybe[Series]], heartbeat: AttemptView
@@ -240,4 +247,14 @@ class JobCheck:
         if left_by_alerts_alone(newest[0]) or is_new_poison(newest[0], signal) or BEGAN_BELOW in signal.evidence:
             return False  # new evidence from the run itself: intake decides
         is_handed_over = newest[0].phase is Phase.HANDED_OVER and is_known(newest[0], signal)
-        return is_handed_over or newest[0].outcome in LEFT_ALONE
+        return is_handed_over or is_left_alone(newest[0], signal)
+
+
+def _is_state_needed(listed: AttemptStatus | None, job: Job, sweep_round: SweepRound) -> bool:
+    """Whether the platform is asked about the current attempt: its listing failed, shows a change, or it is the Job's
+    turn.
+    """
+    is_changed = listed is not None and (
+        listed.has_ended or listed in (AttemptStatus.STOPPING, AttemptStatus.REPAIRING)
+    )
+    return isinstance(sweep_round.changed, Unknown) or is_changed or sweep_round.is_turn(job, ASK_STATE_EVERY)

@@ -35,10 +35,10 @@ from chalicelib.services.reporting.job_metrics import (
     metric_queries,
     readings_of,
 )
+from chalicelib.services.reporting.outcome import Outcome
 from chalicelib.services.sweep.clusters import SweepClusters
-from chalicelib.services.sweep.figures import SweepFigures
 from chalicelib.services.sweep.job_check import JobCheck
-from chalicelib.services.sweep.round import SweepRound, chunks, next_round
+from chalicelib.services.sweep.round import SweepFigures, SweepRound, chunks, next_round
 from chalicelib.services.sweep.unheard import HISTORY, MAX_ASKED, UnheardAttempts
 
 _LOG = logging.getLogger(__name__)
@@ -229,8 +229,10 @@ class Sweep:
             take = partial(self._receive, replace(signal, evidence=evidence), tally)
             _isolated(take, tally, "a Job cannot be swept", job_id=job.job_id)
 
-    def _receive(self, signal: Signal, tally: SweepFigures) -> None:
-        tally.outcomes.append(self.intake.receive(signal))
+    def _receive(self, signal: Signal, tally: SweepFigures) -> Outcome:
+        outcome = self.intake.receive(signal)
+        tally.outcomes.append(outcome)
+        return outcome
 
     def _take_in_unregistered(self, sweep_round: SweepRound, tally: SweepFigures) -> bool:
         """Look up listed attempts that belong to no registered Job, and take in those that should be protected.
@@ -242,18 +244,20 @@ class Sweep:
         if not isinstance(sweep_round.changed, Known):
             return False
         listed, unheard = sweep_round.changed.value, self.unheard
+        in_hand: set[str] = set()  # an Incident's, as long as that is open: it may be one to protect afterwards
 
         def look_up(name: str) -> None:
             for signal in unheard.signals((name,), listed):
-                self._receive(signal, tally)
+                if self._receive(signal, tally).incident_id is not None:
+                    in_hand.add(name)
 
         names = unheard.names(listed, known=tally.attempts)
         is_complete = len(names) < MAX_ASKED
         for name in names:
-            if _isolated(partial(look_up, name), tally, "an attempt cannot be looked up", attempt=name):
-                unheard.looked_up(name)
-            else:
+            if not _isolated(partial(look_up, name), tally, "an attempt cannot be looked up", attempt=name):
                 is_complete = False
+            elif name not in in_hand:
+                unheard.looked_up(name)
         return is_complete
 
     # ---- Incidents -------------------------------------------------------------------------------------------------
@@ -297,7 +301,7 @@ class Sweep:
             return False  # the next sweep tries again
 
 
-def _isolated(sweep: Callable[[], None], tally: SweepFigures, problem: str, **subject: str) -> bool:
+def _isolated(sweep: Callable[[], object], tally: SweepFigures, problem: str, **subject: str) -> bool:
     """Run `sweep` for one Job or attempt; any error is logged and counted, so that the others are still swept.
 
     Returns False where the same may work later, True where it worked or a retry is useless.

@@ -14,7 +14,7 @@ from rekindle.cli.terminal.output import answer
 from rekindle.cli.views.incident import wrapped
 from rekindle.client.api import path
 from rekindle.client.errors import Exit, UsageError
-from rekindle.client.shapes import member, objects, step, windows, word
+from rekindle.client.shapes import member, objects, step, texts, windows, word
 from rekindle.client.table import Column, Style, clean, render
 from rekindle.protocol.quantities import duration
 from rekindle.signatures.words import action_word
@@ -57,7 +57,7 @@ def drill_text(result: Mapping[str, Any], style: Style) -> str:
         _looks(result, style),
         _guards(result, style),
         _stages(result, style),
-        _listed("ASSUMED", member(result, "assumptions"), style),
+        _listed("ASSUMED", texts(result, "assumptions"), style),
     ]
     return "\n\n".join(block for block in blocks if block)
 
@@ -67,7 +67,7 @@ def _head(result: Mapping[str, Any], style: Style) -> str:
     ended = _ENDS.get(phase, "it would not have ended yet")
     facts = [
         ("outcome", f"{ended} (rule {word(result, 'outcome', 'rule')})"),
-        ("would do", ", then ".join(_in_words(member(result, "would_do"))) or "nothing but tell people"),
+        ("would do", ", then ".join(map(action_word, texts(result, "would_do"))) or "nothing but tell people"),
         ("resumes", _resume(result)),
         ("lost", _lost(result)),
         ("takes", _known(result, "total_s")),
@@ -83,10 +83,6 @@ def _head(result: Mapping[str, Any], style: Style) -> str:
     )
     lines = [f"  {name:<9}  {clean(value)}" for name, value in facts if value]
     return "\n".join([style.paint(clean(title), "bold"), *lines])
-
-
-def _in_words(names: object) -> list[str]:
-    return [action_word(str(name)) for name in names] if isinstance(names, list) else []
 
 
 def _resume(result: Mapping[str, Any]) -> str:
@@ -161,7 +157,5 @@ def _stages(result: Mapping[str, Any], style: Style) -> str:
     return render(columns, rows, style)
 
 
-def _listed(title: str, texts: Any, style: Style) -> str:
-    if not isinstance(texts, list) or not texts:
-        return ""
-    return "\n".join([style.paint(title, "bold"), *(f"  {clean(text)}" for text in texts)])
+def _listed(title: str, lines: list[str], style: Style) -> str:
+    return "\n".join([style.paint(title, "bold"), *(f"  {clean(line)}" for line in lines)]) if lines else ""

@@ -1,4 +1,7 @@
-"""Policies: list, get, put, validate, diff. A document is JSON in a file, or `-` for standard input."""
+"""`rekindle policy`: list, get, put, validate, diff.
+
+A document is JSON in a file, or `-` for standard input.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ MAX_BYTES: Final = 64 * 1024  # far beyond what the service takes (8 KB)
 
 
 def listing(args: argparse.Namespace) -> int:
-    """Every policy in brief."""
+    """Every policy, one line each."""
     with connected(args, only_look=True) as client:
         body = client.get("/policies")
     columns = (Column("policy"), Column("version", right=True), Column("stored"))
@@ -38,16 +41,16 @@ def listing(args: argparse.Namespace) -> int:
 
 
 def get(args: argparse.Namespace) -> int:
-    """One policy: the document as it is stored, ready for `put`; with --effective every field with what counts.
+    """One policy: the document as it is stored, ready for `put`; with --effective every field with its value.
 
-    Of the built-in policy, which is stored nowhere, every field.
+    The built-in policy is stored nowhere: its every field is shown.
     """
     with connected(args, only_look=True) as client:
         _, body = read(client, Kind.POLICY, args.name)
     if wants_json(args):
         out_json(body)
         return Exit.OK
-    whole = args.effective or member(body, "is_builtin") is True  # the built-in one is stored nowhere
+    whole = args.effective or member(body, "is_builtin") is True
     out_json(member(body, "effective" if whole else "document"))
     problem = member(body, "problem")
     print(f"rekindle: {clean(args.name)}, version {clean(word(body, 'version'))}", file=sys.stderr)
@@ -118,7 +121,7 @@ def read_document(name: str) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        BadFile: it cannot be read, or is none.
+        BadFile: it cannot be read, is too large, or is not a JSON object.
     """
     try:
         text = sys.stdin.read(MAX_BYTES + 1) if name == "-" else _read_text(Path(name))
@@ -127,9 +130,9 @@ def read_document(name: str) -> dict[str, Any]:
     except UnicodeDecodeError as err:
         raise BadFile(f"{clean(name)}: is not UTF-8 text") from err
     if len(text) > MAX_BYTES:
-        raise BadFile(f"{clean(name)}: larger than {MAX_BYTES} bytes is no policy")
+        raise BadFile(f"{clean(name)}: larger than the {MAX_BYTES} bytes that a document may have")
     try:
-        document = json.loads(text, object_pairs_hook=_once)
+        document = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as err:
         raise BadFile(f"{clean(name)}: is not usable JSON ({clean(err)[:200]})") from err
     if not isinstance(document, dict):
@@ -142,7 +145,7 @@ def _read_text(file: Path) -> str:
         return opened.read(MAX_BYTES + 1)
 
 
-def _once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build an object from JSON pairs; JSON alone would silently keep the last of two equal names.
 
     Raises:

@@ -15,7 +15,7 @@ from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import answer
 from rekindle.client.api import path
 from rekindle.client.errors import CommandFailed, Exit, UsageError
-from rekindle.client.shapes import member, step, word
+from rekindle.client.shapes import member, step, texts, word
 from rekindle.client.table import clean
 
 _CLOSED = ("recovered", "stopped", "handed_over")
@@ -155,8 +155,7 @@ def register(args: argparse.Namespace) -> int:
         order.confirm(text)
         job = order.send("POST", "/jobs", body)
     lines = [f"{clean(word(job, 'job_id'))} is protected by policy {clean(word(job, 'policy'))}."]
-    limits = member(job, "limits")
-    lines += [f"  but: {clean(limit)}" for limit in (limits if isinstance(limits, list) else ())]
+    lines += [f"  but: {clean(limit)}" for limit in texts(job, "limits")]
     return answer(args, job, "\n".join(lines))
 
 

@@ -12,7 +12,7 @@ from rekindle.cli.terminal.confirm import ordering
 from rekindle.cli.terminal.names import Kind, read
 from rekindle.cli.terminal.output import answer
 from rekindle.client.errors import CommandFailed, UsageError
-from rekindle.client.shapes import day_and_time, member, word
+from rekindle.client.shapes import day_and_time, member, texts, word
 from rekindle.client.table import Style, clean
 
 
@@ -59,7 +59,8 @@ def switches_text(body: Mapping[str, Any], style: Style) -> str:
     paused = member(body, "paused") is True
     by = f" by {word(body, 'paused_by')} since {day_and_time(body, 'paused_at')}" if paused else ""
     shadow = "on everywhere" if member(body, "shadow", "everywhere") is True else "off"
-    named = [f"job {name}" for name in _names(body, "jobs")] + [f"cluster {name}" for name in _names(body, "clusters")]
+    named = [f"job {name}" for name in texts(body, "shadow", "jobs")]
+    named += [f"cluster {name}" for name in texts(body, "shadow", "clusters")]
     if named:
         shadow += f"; on for {', '.join(named)}"
     lines = [
@@ -72,11 +73,6 @@ def switches_text(body: Mapping[str, Any], style: Style) -> str:
         text = f": {word(breaker, 'text')}" if is_open and member(breaker, "text") else ""
         lines.append(f"breaker {style.paint('open', 'red') if is_open else 'closed'}{clean(text)}")
     return "\n".join(lines)
-
-
-def _names(body: Mapping[str, Any], kind: str) -> list[str]:
-    found = member(body, "shadow", kind)
-    return [str(name) for name in found] if isinstance(found, list) else []
 
 
 def set_shadow(args: argparse.Namespace) -> int:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +22,6 @@ from typing import Any, Final
 from rekindle.checkpoints.discover import order
 from rekindle.checkpoints.found import Format, Found
 from rekindle.checkpoints.marks import QuarantineMark, mark_key, quarantine_prefix
-from rekindle.checkpoints.records import broken_record
 from rekindle.cli.terminal.confirm import ask
 from rekindle.cli.terminal.output import out, out_json
 from rekindle.cli.tools.checkpoint_files import LARGE_BYTES, files_at, judged, unknown
@@ -317,3 +318,34 @@ def _explained(err: Exception, path: str) -> Exception:
     if code:
         return CommandFailed(f"{clean(path)}: S3 refuses: {code}")
     return Unreachable(f"{clean(path)}: {clean(err)}")
+
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+def broken_record(path: str | os.PathLike[str]) -> str | None:
+    """The first record whose content is not what its sum says; None where all are right, or the file has no sums.
+
+    Raises: OSError; zipfile.BadZipFile for what is no archive; ValueError: no file can have such a path.
+    """
+    with zipfile.ZipFile(path) as archive:
+        broken: str | None = None
+        right = 0
+        for record in archive.infolist():
+            if record.file_size == 0:
+                continue
+            if _is_right(archive, record):
+                right += 1
+            elif broken is None:
+                broken = record.filename
+        return broken if right else None
+
+
+def _is_right(archive: zipfile.ZipFile, record: zipfile.ZipInfo) -> bool:
+    try:
+        with archive.open(record) as content:
+            while content.read(CHUNK_BYTES):
+                pass
+    except (zipfile.BadZipFile, zlib.error):
+        return False
+    return True

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from rekindle.cli.tools.logs import no_curve
+from rekindle.cli.tools.line_shapes import no_curve
 from rekindle.client.errors import BadFile
 
 SUFFIXES: Final = (".json", ".jsonl", ".ndjson")

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, TextIO
 
-from rekindle.cli.tools import curve_json, curve_stores, logs
+from rekindle.cli.tools import curve_json, curve_stores, line_shapes
 from rekindle.cli.tools.columns import ChosenColumns, found_columns, is_counted
 from rekindle.client.errors import BadFile
 from rekindle.client.table import clean, cut
@@ -76,7 +76,7 @@ def parse(lines: Iterable[str], name: str, chosen: ChosenColumns | None = None, 
     delimiter = _delimiter(first)
     if chosen.any_named or _is_header(first.rstrip("\r\n").split(delimiter), name):
         return _points(_rows(together, name, delimiter), name, chosen)
-    return logs.points(together, name)
+    return line_shapes.points(together, name)
 
 
 def _is_header(cells: list[str], name: str) -> bool:

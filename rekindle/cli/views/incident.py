@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from rekindle.cli.views.guards import held, questions
 from rekindle.client.shapes import (
     NOTHING,
     bad_steps,
@@ -17,6 +16,7 @@ from rekindle.client.shapes import (
     objects,
     short_step,
     step,
+    texts,
     what_was_seen,
     windows,
     word,
@@ -68,7 +68,7 @@ def _head(incident: Mapping[str, Any], style: Style) -> str:
         ("checkpoint", _ask(incident)),
         ("found", _found(incident)),
         ("seen", ", ".join(text for name in ("instance_word", "listed_word") if (text := _of_repair(incident, name)))),
-        ("by others", _by_others(incident)),
+        ("by others", str(member(incident, "repair", "theirs", "what") or "")),
         ("ordered by", word(incident, "order", "who") if member(incident, "order") else ""),
         ("policy", word(incident, "policy_name") + (f" ({version})" if version != NOTHING else "")),
     ]
@@ -79,11 +79,6 @@ def _cluster(incident: Mapping[str, Any]) -> str:
     if member(incident, "node"):
         return f"node {word(incident, 'node')} of cluster {word(incident, 'cluster')}"
     return f"cluster {word(incident, 'cluster')} (no Job is known there)"
-
-
-def _by_others(incident: Mapping[str, Any]) -> str:
-    """What was done to a node by others than Rekindle."""
-    return str(member(incident, "repair", "theirs", "what") or "")
 
 
 def _of_repair(incident: Mapping[str, Any], name: str) -> str:
@@ -144,9 +139,8 @@ def _suspects(incident: Mapping[str, Any], style: Style) -> str:
         return ""
     lines = [style.paint("SUSPECTS", "bold")]
     for item in suspicions:
-        ranks, hosts = member(item, "ranks"), member(item, "hosts")
-        named = ", ".join(str(rank) for rank in ranks) if isinstance(ranks, list) and ranks else ""
-        where = f" on {', '.join(str(host) for host in hosts)}" if isinstance(hosts, list) and hosts else ""
+        named, hosts = ", ".join(texts(item, "ranks")), texts(item, "hosts")
+        where = f" on {', '.join(hosts)}" if hosts else ""
         who = f"rank {named}{where}" if named else "no rank in particular"
         lines.append(
             f"  {clean(word(item, 'attempt'))}  {clean(word(item, 'kind'))}: {style.paint(clean(who), 'bold')}"
@@ -240,8 +234,7 @@ def _look(
         yield from wrapped(f"saw: {news}", style)
     # An Action's answer is read by the look after it, so it stands in the next line of the timeline.
     answers = objects(after, "facts", "results")
-    actions = member(entry, "actions")
-    for index, action in enumerate(actions if isinstance(actions, list) else []):
+    for index, action in enumerate(texts(entry, "actions")):
         answer = answers[index] if index < len(answers) and answers[index].get("action") == action else None
         yield from wrapped(f"-> {action}{_answer(answer)}", style)
     if word(entry, "rule") == "notified":
@@ -293,3 +286,40 @@ def _tries(incident: Mapping[str, Any], style: Style) -> str:
 
 def _clock(at: datetime | None) -> str:
     return f"{at:%H:%M:%S}" if at is not None else "--:--:--"
+
+
+MAX_OVER: Final = 5  # holds that are over, the newest; the story below has each with its time
+
+
+def held(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A line and the words under it per hold: what holds now comes first."""
+    holds = objects(incident, "holds")
+    now = [hold for hold in holds if not member(hold, "until")]
+    over = [hold for hold in holds if member(hold, "until")][-MAX_OVER:]
+    for hold in [*now, *reversed(over)]:
+        actions = texts(hold, "actions")
+        names = f": {', '.join(actions)} not done" if actions else ""
+        until = f" until {day_and_time(hold, 'until')}" if member(hold, "until") else ", and still does"
+        yield f"{word(hold, 'guard')} since {day_and_time(hold, 'since')}{until}{names}", word(hold, "text")
+    left = len(holds) - len(now) - len(over)
+    if left > 0:
+        yield f"and {left} more before; --json has them", ""
+
+
+def questions(incident: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A line and the words under it per question, the newest first: an open one with the commands that answer it."""
+    for approval in reversed(objects(incident, "approvals")):
+        name = word(approval, "approval_id")
+        if member(approval, "answer"):
+            comment = f" ({word(approval, 'comment')})" if word(approval, "comment") != NOTHING else ""
+            answered_at = day_and_time(approval, "answered_at")
+            ended = f"{word(approval, 'answer')} by {word(approval, 'by')} at {answered_at}{comment}"
+        elif member(approval, "lapsed_at"):
+            ended = f"not asked any more since {day_and_time(approval, 'lapsed_at')}"
+        else:
+            order = f"{word(incident, 'incident_id')} {name}"
+            ended = (
+                f"WAITS FOR AN ANSWER until {day_and_time(approval, 'deadline_at')}, then {word(approval, 'default')}: "
+                f"`rekindle approvals approve {order}` or `rekindle approvals deny {order}`"
+            )
+        yield f"{name}  {word(approval, 'what')}: {ended}", word(approval, "why")

@@ -13,7 +13,7 @@ from rekindle.cli.terminal.output import answer, table
 from rekindle.cli.terminal.watch import finish_if
 from rekindle.cli.views.incident import incident_text
 from rekindle.client.api import Client
-from rekindle.client.shapes import NOTHING, day_and_time, member, objects, short_step, windows, word
+from rekindle.client.shapes import NOTHING, day_and_time, member, objects, short_step, texts, windows, word
 from rekindle.client.table import Column, Style, clean, render
 
 PAGE = 100  # the API's largest page
@@ -100,8 +100,7 @@ def _one_job(args: argparse.Namespace) -> int:
     parts = [
         "\n".join([style.paint(clean(word(job, "job_id")), "bold"), *(f"  {k:<11}  {clean(v)}" for k, v in facts)])
     ]
-    limits = member(job, "limits")
-    if isinstance(limits, list) and limits:
+    if limits := texts(job, "limits"):
         parts.append("\n".join([style.paint("LIMITS", "bold"), *(f"  {clean(limit)}" for limit in limits)]))
     attempts = objects(job, "attempts")
     if attempts:

@@ -1,9 +1,8 @@
-"""`show INCIDENT`: its story, with --report a link to its page or the page in a file, with --trace its trace."""
+"""`show INCIDENT`: its story, or with --report a link to its page or the page in a file."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 
 from rekindle.cli.service.target import connected
 from rekindle.cli.terminal.names import Kind, read
-from rekindle.cli.terminal.output import answer, out_json
+from rekindle.cli.terminal.output import answer
 from rekindle.cli.views import overview
 from rekindle.client.api import is_loopback, pool
 from rekindle.client.errors import CommandFailed, TryAgain, UsageError
@@ -23,34 +22,19 @@ MAX_PAGE_BYTES: Final = 5_000_000
 
 
 def show(args: argparse.Namespace) -> int:
-    """One Incident's story, its page, or its trace.
+    """One Incident's story, or its page.
 
     Raises:
         UsageError: options that do not go together, or a file that cannot be made.
         CommandFailed, TryAgain: the page cannot be read.
     """
-    if args.report and args.trace:
-        raise UsageError("--trace: give either --report or --trace")
-    if not args.report and not args.trace:
+    if not args.report:
         if args.save is not None:
-            raise UsageError("--save: is for the page or the trace; give --report or --trace as well")
+            raise UsageError("--save: is for the page; give --report as well")
         return overview.show(args)
     if getattr(args, "watch", None) is not None:
-        raise UsageError(f"--watch: what --{'trace' if args.trace else 'report'} prints is printed once")
-    return _trace(args) if args.trace else _report(args)
-
-
-def _trace(args: argparse.Namespace) -> int:
-    with connected(args, only_look=True) as client:
-        named, body = read(client, Kind.INCIDENT, args.incident, "trace")
-    if not isinstance(body.get("resourceSpans"), list):
-        raise CommandFailed("the answer holds no trace: is this the address of a Rekindle API?")
-    if args.save is None:
-        out_json(body)
-        return 0
-    _save(json.dumps(body).encode(), args.save)
-    saved = {"incident_id": named, "saved": str(args.save)}
-    return answer(args, saved, f"{clean(args.save)}: the trace of {clean(named)}")
+        raise UsageError("--watch: what --report prints is printed once")
+    return _report(args)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from rekindle.doctor.batch.state import UNKNOWN, State, array_words
+from rekindle.sbatch.shell import without_wrappers
 from rekindle.sbatch.tree import Chain, Choice, Group, Loop, Node, NotReadError, Pipe, Simple, read_tree
-from rekindle.sbatch.wrappers import without_wrappers
 
 FAILED: Final = 3  # what a command that trains ends with
 _MAX_WAYS: Final = 16

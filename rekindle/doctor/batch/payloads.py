@@ -1,14 +1,16 @@
-"""What of a batch script trains: its steps, or what the batch shell starts itself. Pure."""
+"""What of a batch script trains: its steps, or what the batch shell starts itself; and options of those. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from rekindle.doctor.batch.script import Batch
 from rekindle.sbatch.shell import Command
 
+MAX_WORD: Final = 4096  # an option of a longer one is not looked at; PATH_MAX of Linux
+MAX_NAME: Final = 64
 LAUNCHERS: Final = re.compile(
     r"torchrun|torch\.distributed|accelerate|deepspeed|composer|python\d?(?:\.\d+)?|mpirun|mpiexec"
 )
@@ -40,6 +42,19 @@ def payloads(batch: Batch) -> list[Command]:
         for command in batch.shell.commands
         if not command.is_inner and LAUNCHERS.fullmatch(command.program) and "-c" not in command.words
     ]
+
+
+def flags(words: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Options among words, with their value: `--name=value`, `--name value`, `name=value`; names are a_b."""
+    every = [word for word in words if len(word) <= MAX_WORD]
+    for index, word in enumerate(every):
+        name, equals, value = word.partition("=")
+        if word.startswith("-"):
+            following = every[index + 1] if index + 1 < len(every) and not every[index + 1].startswith("-") else None
+            if len(name) <= MAX_NAME:
+                yield name.lstrip("-").replace("-", "_").lower(), value if equals else following
+        elif equals and len(name) <= MAX_NAME and re.fullmatch(r"[A-Za-z_][\w.]*", name):
+            yield name.lower(), value
 
 
 def trains(batch: Batch) -> Callable[[tuple[str, ...]], bool]:

@@ -13,9 +13,10 @@ from typing import Final
 
 from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, Area, check
 from rekindle.doctor.base.findings import Finding, error, quoted, warning
+from rekindle.doctor.batch.payloads import flags
 from rekindle.doctor.batch.run import has_auto_resume
 from rekindle.doctor.batch.script import Batch
-from rekindle.sbatch.shell import LATER, Command, flags
+from rekindle.sbatch.shell import LATER, Command
 
 _TORCHRUN: Final = re.compile(r"(?:.*/)?torchrun")
 # Their words name a launcher and start none.

@@ -10,9 +10,9 @@ from rekindle.doctor.base.checks import AUTO_RESUME_GUIDE, Area, check
 from rekindle.doctor.base.findings import Finding, error, listed, quoted, unknown, warning
 from rekindle.doctor.batch.exit_code import exit_code
 from rekindle.doctor.batch.options import AUTO_RESUME
-from rekindle.doctor.batch.payloads import LAUNCHERS, foreground, payloads
+from rekindle.doctor.batch.payloads import LAUNCHERS, MAX_NAME, flags, foreground, payloads
 from rekindle.doctor.batch.script import MAX_COMMANDS, MAX_SHELL_BYTES, Batch
-from rekindle.sbatch.shell import LATER, MAX_NAME, Command, flags
+from rekindle.sbatch.shell import LATER, Command
 
 HYPERPOD_MARK: Final = "/opt/sagemaker_cluster"  # exists on HyperPod's nodes only
 _SIGNALS: Final = re.compile(r"(?:SIG)?(?:USR1|USR2|TERM|INT|HUP)|10|12|15|2|1", re.IGNORECASE)

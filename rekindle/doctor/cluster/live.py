@@ -124,15 +124,15 @@ def difference_findings(request: Subject, live: Subject) -> Iterator[Finding]:
     for name in sorted(set(theirs) - set(ours)):
         yield warning(live.path(theirs[name].at), f"{quoted(name)} is not in {request.label}")
     for name in sorted(set(ours) & set(theirs)):
-        one, other = ours[name], theirs[name]
+        group, live_group = ours[name], theirs[name]
         for what, here, there in (
-            ("InstanceCount", one.count, other.count),
-            ("InstanceType", listed(one.types), listed(other.types)),
-            ("ExecutionRole", one.role, other.role),
-            ("TrainingPlanArn", one.plan, other.plan),
+            ("InstanceCount", group.count, live_group.count),
+            ("InstanceType", listed(group.types), listed(live_group.types)),
+            ("ExecutionRole", group.role, live_group.role),
+            ("TrainingPlanArn", group.plan, live_group.plan),
         ):
             if here != there:
-                where = request.path(f"{one.at}.{what}")
+                where = request.path(f"{group.at}.{what}")
                 yield warning(where, f"{quoted(here)} here, {quoted(there)} in {live.label}")
     if request.recovery is not None and live.recovery is not None and request.recovery != live.recovery:
         where = request.path("NodeRecovery")

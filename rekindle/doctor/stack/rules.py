@@ -185,16 +185,16 @@ def _functions(stack: StackFacts, label: str) -> Iterator[Finding]:
         match found:
             case Missing() | NotInspected() as lost:
                 yield _lost(where, lost, gone="the function has been deleted", what="the function")
-            case FunctionFacts() as one:
-                why = f": {quoted(one.reason, 200)}" if one.reason else ""
-                if one.state not in ("Active", "Pending", "Inactive", ""):  # Inactive: idle for long; it wakes up
-                    yield error(where, f"the function is {one.state}{why}")
-                if one.update == "Failed":
+            case FunctionFacts() as function:
+                why = f": {quoted(function.reason, 200)}" if function.reason else ""
+                if function.state not in ("Active", "Pending", "Inactive", ""):  # Inactive: idle for long; it wakes up
+                    yield error(where, f"the function is {function.state}{why}")
+                if function.update == "Failed":
                     yield error(where, f"its last update failed{why}")
-                if one.reserved == 0:
+                if function.reserved == 0:
                     yield error(where, "its reserved concurrency is 0: it never runs")
-                if not isinstance(one.errors, NotInspected) and one.errors > 0:
-                    text = f"it failed {counted(one.errors, 'time')} in {ERROR_HOURS} hours"
+                if not isinstance(function.errors, NotInspected) and function.errors > 0:
+                    text = f"it failed {counted(function.errors, 'time')} in {ERROR_HOURS} hours"
                     text += " (docs/runbook/function-errors.md)"
                     yield warning(where, text)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 CONNECT_TIMEOUT_S = 3  # the monitor would rather miss a heartbeat than wait; the next one comes in seconds
 READ_TIMEOUT_S = 5
 ATTEMPTS = 2
-MAX_LISTED = 10_000  # requests of one Job; beyond it something else is wrong
+MAX_LISTED = 300_000  # keys below one prefix, as the service lists them: a run saves less often than this
 MAX_OBJECTS = 50_000  # files of one checkpoint: more than a manifest may name
 
 

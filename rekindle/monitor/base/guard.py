@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import CodeType
 from typing import Any, Final, ParamSpec, TypeVar, cast
@@ -109,3 +110,22 @@ def _handlers_code() -> set[CodeType]:
         if isinstance(code, CodeType):
             found.add(code)
     return found
+
+
+def hide_from_compiler(owner: object, names: Sequence[str]) -> None:
+    """Keep torch.compile from tracing these methods: where a compiled function calls them, that is one graph break.
+
+    Without this they are compiled too, and again for each new state of theirs. Changes nothing where torch is not
+    loaded or cannot do that; no error.
+    Source: torch.compiler.disable is there from torch 2.1 on; its argument `reason` only from 2.7 on.
+    """
+    disable = getattr(getattr(sys.modules.get("torch"), "compiler", None), "disable", None)
+    if disable is None:
+        return
+    try:
+        for name in names:
+            setattr(owner, name, disable(getattr(owner, name)))
+    except PASS:
+        raise
+    except BaseException:  # of torch's own: a graph more is no reason to watch nothing
+        return

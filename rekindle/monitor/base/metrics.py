@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,15 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from rekindle.monitor.base.guard import must_pass
 from rekindle.monitor.base.values import Captured
 
 NAMESPACE = "Rekindle/Training"
-# Source: CloudWatch API reference, PutMetricData: 1000 metrics per request, 1 MB, 150 values per metric;
-# values within ±2**360, and closer to zero than 2**-360 only zero itself
-MAX_DATA_PER_CALL = 1000
+# Source: CloudWatch API reference, PutMetricData: 150 values per metric, within ±2**360, and closer to zero than
+# 2**-360 only zero itself
 MAX_VALUES_PER_DATUM = 150
-MAX_BYTES_PER_CALL = 900_000
 MAX_MAGNITUDE = 2.0**360
 MIN_MAGNITUDE = 2.0**-360
 MAX_NAME_CHARS = 255
@@ -51,8 +47,8 @@ def aggregate(
     dimensions: Mapping[str, str],
     is_fine: bool = False,
     has_step: bool = True,
-) -> tuple[list[dict[str, Any]], int]:
-    """Returns (metric data for PutMetricData, how many values could not be read as numbers).
+) -> list[dict[str, Any]]:
+    """Returns metric data for PutMetricData.
 
     Equal values become one value with a count; more than 150 different values of a metric become several data.
     Non-finite and out-of-range values are not sent: they are counted in `NonFinite`, and values too close to zero
@@ -60,9 +56,9 @@ def aggregate(
     keeps for three hours; for data sent more often than once a minute. `has_step`: include `Step`, which only one rank
     sends.
     """
-    values, unreadable = _count_values(samples, has_step=has_step)
+    values = _count_values(samples, has_step=has_step)
     dims = [{"Name": name, "Value": value} for name, value in dimensions.items()]
-    data = [
+    return [
         {
             "MetricName": name,
             "Dimensions": dims,
@@ -75,76 +71,39 @@ def aggregate(
         for name in sorted(values)
         for part in _parts(list(values[name].items()))
     ]
-    return data, unreadable
 
 
-def _count_values(samples: Iterable[Sample], *, has_step: bool) -> tuple[dict[str, Counter[float]], int]:
-    """(how often each value of each metric occurred, how many values could not be read as numbers)."""
+def _count_values(samples: Iterable[Sample], *, has_step: bool) -> dict[str, Counter[float]]:
+    """How often each value of each metric occurred."""
     values: dict[str, Counter[float]] = defaultdict(Counter)
-    unreadable = 0
     seconds = tokens = 0.0
     last_step: int | None = None
     for sample in samples:
         last_step = sample.step
-        for name, raw in _named(sample):
-            number = as_number(raw)
-            if number is None:
-                unreadable += 1
-            elif not math.isfinite(number) or abs(number) > MAX_MAGNITUDE:
+        for name, number in _named(sample):
+            if not math.isfinite(number) or abs(number) > MAX_MAGNITUDE:
                 values[NON_FINITE][1.0] += 1
             else:
                 values[name][0.0 if abs(number) < MIN_MAGNITUDE else number] += 1
-        count = as_number(sample.tokens) if sample.tokens is not None else None
-        if sample.step_s is not None and count is not None and math.isfinite(count):
+        count = sample.tokens
+        if sample.step_s is not None and isinstance(count, float) and math.isfinite(count):
             seconds, tokens = seconds + sample.step_s, tokens + count
     if seconds > 0 and tokens / seconds <= MAX_MAGNITUDE:
         values["TokensPerSecond"][tokens / seconds] += 1
     if last_step is not None and has_step:
         values["Step"][float(last_step)] += 1
-    return values, unreadable
+    return values
 
 
 _UNITS = {"StepSeconds": "Seconds", "TokensPerSecond": "Count/Second", NON_FINITE: "Count", "Step": "Count"}
 
 
-def batches(data: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The data in lists that each fit one PutMetricData call; a larger request is refused as a whole."""
-    batch: list[dict[str, Any]] = []
-    size = 0
-    for datum in data:
-        weight = len(json.dumps(datum, default=str))
-        if batch and (len(batch) == MAX_DATA_PER_CALL or size + weight > MAX_BYTES_PER_CALL):
-            yield batch
-            batch, size = [], 0
-        batch.append(datum)
-        size += weight
-    if batch:
-        yield batch
-
-
-def _named(sample: Sample) -> Iterator[tuple[str, object]]:
+def _named(sample: Sample) -> Iterator[tuple[str, float]]:
     """(metric name, value) for each value that is known."""
-    if sample.loss is not None:
-        yield "Loss", sample.loss
-    if sample.grad_norm is not None:
-        yield "GradNorm", sample.grad_norm
-    if sample.step_s is not None:
-        yield "StepSeconds", sample.step_s
-    if sample.scale is not None:
-        yield "LossScale", sample.scale
-    for name, value in (sample.extra or {}).items():
-        if value is not None:
+    own = (("Loss", sample.loss), ("GradNorm", sample.grad_norm), ("StepSeconds", sample.step_s))
+    for name, value in (*own, ("LossScale", sample.scale), *(sample.extra or {}).items()):
+        if isinstance(value, float):  # all that a device had yet to deliver was read before
             yield name[:MAX_NAME_CHARS], value
-
-
-def as_number(value: object) -> float | None:
-    """The value as a float, NaN and infinities included; None where it is no number."""
-    try:
-        return float(value)  # type: ignore[arg-type]  # any object of the training script; what float() refuses is None
-    except BaseException as err:
-        if must_pass(err):
-            raise
-        return None
 
 
 def _parts(pairs: list[tuple[float, int]]) -> Iterator[list[tuple[float, int]]]:

@@ -6,17 +6,17 @@ import os
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 _UNNAMED: Final = "unknown"  # where the system does not tell: followed by what no other process has
+_TOKEN: Final = secrets.token_hex(8)
 MAX_ANCESTORS: Final = 64
 
 
 def own_process() -> str:
     """Names this process to others: its host and the namespace of its number, the number, and when it began."""
-    return name_of(os.getpid()) or _token(os.getpid())
+    return name_of(os.getpid()) or f"{_UNNAMED} {os.getpid()}-{_TOKEN}"
 
 
 def name_of(pid: int) -> str:
@@ -57,11 +57,6 @@ def _parts(process: str) -> tuple[str, str, str]:
     rest, _, began = process.rpartition(" ")
     host, _, pid = rest.rpartition(" ")
     return (host, pid, began) if pid.isdecimal() else ("", "", "")
-
-
-@lru_cache(maxsize=1)
-def _token(pid: int) -> str:
-    return f"{_UNNAMED} {pid}-{secrets.token_hex(8)}"
 
 
 def _host() -> str:

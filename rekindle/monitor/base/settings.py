@@ -23,7 +23,6 @@ from rekindle.protocol.launch_orders import (
     ENV_NAMES,
 )
 from rekindle.protocol.mailbox import RunPhase
-from rekindle.protocol.run_links import ENV_LINKS, Links, read_links
 
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # torchrun, Open MPI, srun: in the order they are trusted
 _WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS")
@@ -44,7 +43,7 @@ VARIABLES = {
 ENV_SWITCH = "REKINDLE_MONITOR"  # "off" silences the monitor
 ENV_METRICS = "REKINDLE_METRICS"  # "off" keeps CloudWatch out of it
 # Further variables that the monitor and the launchers of its runs know.
-_OTHERS = (ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_LINKS, ENV_CLUSTER, ENV_SWITCH, ENV_METRICS)
+_OTHERS = (ENV_ATTEMPT_NAME, ENV_CHECKPOINT_DIR, ENV_CHECKPOINT_URI, ENV_CLUSTER, ENV_SWITCH, ENV_METRICS)
 KNOWN = (*ENV_NAMES, *_OTHERS, ENV_CLUSTER_FILE)
 
 
@@ -87,7 +86,6 @@ class Config:
     stall_evaluation_s: float = EVALUATION_S
     stall_saving_s: float = SAVING_S
     term_grace_s: float = 120.0
-    links: Links = ()
     problems: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
@@ -110,12 +108,7 @@ class Config:
         if "stall_startup_s" in values:  # what takes long to start takes long to evaluate and to save
             values["stall_evaluation_s"] = max(EVALUATION_S, values["stall_startup_s"])
             values["stall_saving_s"] = max(SAVING_S, values["stall_startup_s"] / 2)
-        links: Links = ()
-        try:
-            links = read_links(env.get(ENV_LINKS, ""))
-        except ValueError as err:
-            problems.append(f"{ENV_LINKS}: {err}")
-        return cls(**values, links=links, problems=tuple(problems))
+        return cls(**values, problems=tuple(problems))
 
     def limits(self) -> dict[RunPhase, HangLimit]:
         """A silence limit for each phase. Start-up never learns; evaluation and saving learn from the first one on."""

@@ -1,15 +1,43 @@
-"""What every thread of this process is doing, as bounded text."""
+"""The stacks of this process's threads as bounded text, and whether a thread works or waits."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from types import CodeType, FrameType
 from typing import Final
 
 MAX_FRAMES = 40  # the innermost ones: where it hangs is at the end of the stack
-OWN_PREFIX = "rekindle-"  # our own threads' names; they are no news
+OWN_PREFIX = "rekindle-"  # of our own threads' names, which are left out
+_lock = threading.RLock()  # a signal handler may look while its own thread does
+
+
+def _current_frames() -> Mapping[int, FrameType]:
+    """Each thread's frame, read without the garbage collector on Python 3.11.
+
+    There `sys._current_frames` creates frames while it holds the interpreter's list of threads. Where that starts the
+    collector, and a finalizer lets another thread run that begins or ends one, the whole process stands for ever.
+    Source: CPython issue 106883; 3.10 creates no frames there, from 3.12 on the collector runs between bytecodes only.
+    """
+    if sys.version_info[:2] != (3, 11):
+        return sys._current_frames()
+    with _lock:  # or another thread would switch the collector on again meanwhile
+        is_on = gc.isenabled()
+        try:
+            gc.disable()
+            return sys._current_frames()
+        finally:
+            if is_on:
+                gc.enable()
+
+
+def forked() -> None:
+    """In a forked child: another thread of the parent may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
 
 
 def capture_stacks(*, limit_chars: int) -> str:
@@ -18,7 +46,7 @@ def capture_stacks(*, limit_chars: int) -> str:
     So the end of the text is where the training thread hangs, and that end survives every cut.
     Source lines are not read: the file system may be the very thing that hangs.
     """
-    frames = sys._current_frames()
+    frames = _current_frames()
     main_id = threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     order = sorted(frames, key=lambda ident: (ident == main_id, ident))
@@ -33,7 +61,7 @@ def capture_stacks(*, limit_chars: int) -> str:
 
 def stack_of(thread_id: int) -> str:
     """One thread's stack in the same shape; empty where there is no such thread."""
-    frame = sys._current_frames().get(thread_id)
+    frame = _current_frames().get(thread_id)
     return "" if frame is None else f"Thread MainThread:\n{_format(frame)}"
 
 
@@ -65,9 +93,12 @@ _IDLE_ON_TOP: Final = _IDLE | {("thread.py", "_worker")}
 IDLE_DEPTH: Final = 5  # frames from the top that are looked at
 
 
-def may_write(thread: threading.Thread) -> bool:
-    """Whether it lives, and does not wait for work or for a message, as the threads of pools and of loaders do."""
-    frame = sys._current_frames().get(thread.ident or 0) if thread.is_alive() else None
+def is_working(thread: threading.Thread) -> bool:
+    """Whether the thread is alive and not waiting for work or a message, as threads of pools and of loaders do.
+
+    A thread that works may be writing a checkpoint.
+    """
+    frame = _current_frames().get(thread.ident or 0) if thread.is_alive() else None
     if frame is None:
         return False
     for depth in range(IDLE_DEPTH):

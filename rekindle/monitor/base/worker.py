@@ -6,6 +6,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from rekindle.monitor.base.guard import note_in_thread
 from rekindle.monitor.base.stacks import OWN_PREFIX
@@ -13,6 +16,7 @@ from rekindle.monitor.base.trouble import Trouble
 
 MAX_WAIT_S = 3600.0
 LOOK_S = 0.01
+_Answer = TypeVar("_Answer")
 LAST_TURNS = 4
 LAST_PAUSE_S = 0.5
 AFTER_ERROR_S = 5.0  # an error of our own must not become a busy loop
@@ -57,26 +61,39 @@ def wait_until(is_so: Callable[[], bool], until: float, look_s: float = LOOK_S) 
     return True
 
 
+def begin(name: str, work: Callable[[], _Answer]) -> Future[_Answer]:
+    """`work` on a daemon thread of its own, and what it will have returned or raised.
+
+    Raises: RuntimeError where the process may have no more threads.
+    """
+    found: Future[_Answer] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as err:  # kept for the caller; a SystemExit in this thread must not end the process
+            found.set_exception(err if isinstance(err, Exception) else RuntimeError(repr(err)))
+
+    threading.Thread(target=run, name=f"{OWN_PREFIX}{name}", daemon=True).start()
+    return found
+
+
 class BackgroundCall:
     """Runs a call on a daemon thread, and waits for it no longer than it may take. While one is still running, further
     ones are not begun.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = f"{OWN_PREFIX}{name}"
-        self._thread: threading.Thread | None = None
+        self._name = name
+        self._newest: Future[Any] | None = None
 
     def run(self, work: Callable[[], object], wait_s: float) -> None:
         """Begin `work`, and wait `wait_s` at most. Without effect where the process may have no more threads."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._newest is not None and not self._newest.done():
             return
-        thread = threading.Thread(target=work, name=self._name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            return
-        self._thread = thread
-        thread.join(wait_s)
+        with suppress(RuntimeError):
+            self._newest = begin(self._name, work)
+            wait((self._newest,), wait_s)
 
 
 class Worker:

@@ -47,14 +47,14 @@ def switch_on(environ: MutableMapping[str, str]) -> None:
 
 
 def _torch_version() -> str | None:
-    """None where torch is not installed."""
+    """None where torch is not installed, or its package's metadata cannot be read."""
     if "torch" in sys.modules:
         return str(getattr(sys.modules["torch"], "__version__", ""))
-    from importlib.metadata import PackageNotFoundError, version  # some fifty modules, which no import should bring
+    from importlib.metadata import version  # some fifty modules, which no import should bring
 
     try:
         return version("torch")
-    except PackageNotFoundError:
+    except Exception:  # cut off or spoiled, they lead to errors of many kinds
         return None
 
 

@@ -23,7 +23,7 @@ TURN_S: Final = 0.5  # between two ranks of a host
 LOOK_AGAIN_S: Final = 20.0  # once: two that wrote at the same moment may each have left out the other
 LOOKS: Final = 2
 _ORDER: Final = {
-    ReportKind.STALL: (ReportKind.STALL, ReportKind.ASKED, ReportKind.PACE),
+    ReportKind.STALL: (ReportKind.STALL, ReportKind.PACE),
     ReportKind.NON_FINITE: (ReportKind.NON_FINITE, ReportKind.PACE),
 }
 
@@ -37,14 +37,16 @@ class _DueReport:
     looks: int = 0
 
 
+@dataclass(eq=False, kw_only=True)
 class HostSummaries:
     """One rank's share in its host's summaries. `reported` and `turn` are for one thread."""
 
-    def __init__(self, *, box: Box, identity: Identity, clock: Clock) -> None:
-        self._box = box
-        self._identity = identity
-        self._clock = clock
-        self._ranks = ranks_beside(identity.rank, identity.world_size)
+    box: Box
+    identity: Identity
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._ranks = ranks_beside(self.identity.rank, self.identity.world_size)
         self._due: dict[ReportKind, _DueReport] = {}
 
     @property
@@ -54,16 +56,15 @@ class HostSummaries:
 
     def reported(self, report: RankReport) -> None:
         """This rank has just written a report of its own."""
-        into = ReportKind.STALL if report.kind is ReportKind.ASKED else report.kind
-        if into not in _ORDER or not self._ranks:
+        if report.kind not in _ORDER or not self._ranks:
             return
-        place = self._identity.rank - self._ranks.start
-        self._due[into] = _DueReport(report=report, at=self._clock.monotonic() + SETTLE_S + TURN_S * place)
+        place = self.identity.rank - self._ranks.start
+        self._due[report.kind] = _DueReport(report=report, at=self.clock.monotonic() + SETTLE_S + TURN_S * place)
 
     def turn(self) -> None:
         """Write the host's summaries where it is this rank's turn to. May raise what the transport raises."""
         for into, due in list(self._due.items()):
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             if now < due.at:
                 continue
             due.looks, due.at = due.looks + 1, now + LOOK_AGAIN_S
@@ -74,7 +75,7 @@ class HostSummaries:
 
     def _is_in(self, into: ReportKind, report: RankReport) -> bool:
         """Whether the summary there holds that report."""
-        raw = self._box.get(summary_key(self._identity.attempt, into, self._ranks.start, self._identity.life))
+        raw = self.box.get(summary_key(self.identity.attempt, into, self._ranks.start, self.identity.life))
         try:
             there = HostSummary.from_json(raw or b"")
         except MailboxError:
@@ -85,22 +86,22 @@ class HostSummaries:
     def _write(self, into: ReportKind) -> None:
         found = [one for rank in self._ranks if (one := self._newest(into, rank)) is not None]
         if found:
-            summary = HostSummary.of(into, found, at=self._clock.now())
-            self._box.put(summary.key, summary.to_json())
+            summary = HostSummary.of(into, found, at=self.clock.now())
+            self.box.put(summary.key, summary.to_json())
 
     def _newest(self, into: ReportKind, rank: int) -> tuple[float, RankReport] | None:
         """What that rank says that tells most, and its age in seconds. A greeting at least tells where it runs."""
-        identity = self._identity
+        identity = self.identity
         for kind in _ORDER[into]:
             key = report_key(identity.attempt, kind, rank, identity.life)
-            raw, age_s = self._box.get_aged(key)
+            raw, age_s = self.box.get_aged(key)
             try:
                 report = RankReport.from_json(raw or b"")
             except MailboxError:  # none, or an unreadable one
                 continue
             if report.key != key or (report.job_id, report.world_size) != (identity.job_id, identity.world_size):
                 continue
-            if self._box.is_directory:  # it tells no ages; the ranks of a host share its clock
-                age_s = (self._clock.now() - report.at).total_seconds()
+            if self.box.is_directory:  # it tells no ages; the ranks of a host share its clock
+                age_s = (self.clock.now() - report.at).total_seconds()
             return round(min(max(0.0, age_s), MAX_AGE_S), 3), report
         return None

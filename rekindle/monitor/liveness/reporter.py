@@ -62,7 +62,6 @@ class Reporter:
         self._read_at = clock.monotonic() + self._pace_s * 2.5
         is_alone = identity.world_size == 1
         self._greet_at = math.inf if is_alone else clock.monotonic() + GREETING_S_PER_RANK * identity.rank
-        self._have_all_greeted = is_alone
         self._stragglers = stragglers
         self._arrived: dict[int, tuple[bytes, float]] = {}  # each rank's newest pace, and when it was first seen here
         self.worker = Worker("report", self._turn, run.trouble, is_done=lambda: not self._waiting)
@@ -100,24 +99,8 @@ class Reporter:
             silent_s = round(stalled.silent_s + max(0.0, (now - stalled.at).total_seconds()), 3)
             self._add(replace(stalled, at=now, silent_s=silent_s, ras=suspects))
 
-    def asked(self, *, silent_s: float, stacks: str, flight: Flight | None = None) -> None:
-        """Answer a request for what this rank does; `silent_s` lets the reader judge whether it moves."""
-        report = self._report(ReportKind.ASKED)
-        self._add(replace(report, silent_s=round(silent_s, 3), stacks=stacks, flight=flight))
-
     def non_finite(self, step: int, metric: str) -> None:
         self._add(replace(self._report(ReportKind.NON_FINITE), step=step, metric=metric[:MAX_METRIC_CHARS]))
-
-    def have_all_greeted(self) -> bool:
-        """Every rank has a monitor, as far as their greetings tell. Lists until it is so; for rank 0. Never raises."""
-        if not self._have_all_greeted:
-            try:
-                greeted = self._box.names(self._paces())
-            except Exception as err:  # whatever the transport does, training continues
-                mailbox_failed(self._trouble, self._box, "reading the ranks' greetings", err)
-                return False
-            self._have_all_greeted = len(greeted) >= self._identity.world_size
-        return self._have_all_greeted
 
     def _turn(self) -> float:
         return self.turn(is_last=self.worker.is_stopping)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from rekindle.detectors.health import Health
 from rekindle.detectors.kinds import LossKind
 from rekindle.detectors.nonfinite import classify
 from rekindle.detectors.pace import ThroughputWatch
-from rekindle.detectors.points import Health, Point, Severity, Verdict
+from rekindle.detectors.points import Point, Severity, Verdict
 from rekindle.detectors.points import Trouble as Kind
 from rekindle.detectors.watch import LossWatch
 from rekindle.monitor.base.metrics import Sample

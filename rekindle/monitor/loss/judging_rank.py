@@ -1,9 +1,9 @@
 """Which rank judges the loss, and how rank 0 learns what it found.
 
 Under pipeline, tensor or expert parallelism rank 0 may be given no loss. It judges if it is given one; otherwise
-exactly one of the ranks that are, the first to claim it through the exchange, and lower ranks claim earlier. That rank
-judges for as long as the attempt lives; its events go to the bus from there, and its judgement reaches rank 0, whose
-heartbeat carries it, as one small text:
+exactly one of the ranks that are, the first to claim it through the exchange. That rank judges for as long as the
+attempt lives; its events go to the bus from there, and its judgement reaches rank 0, whose heartbeat carries it, as one
+small text:
 
     <session>/loss/open     rank 0 has made steps, and has no loss
     <session>/loss/judge    the rank that judges
@@ -15,14 +15,12 @@ exchange rank 0 judges, if it can, and no other rank does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rekindle.compat import Self
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.mail.exchange import Exchange
+from rekindle.monitor.mail.exchange import Exchange, Note
 from rekindle.protocol.bounds import Count, Finite, Rank
 from rekindle.protocol.codec import Document
 from rekindle.protocol.mailbox import LossState
@@ -30,8 +28,6 @@ from rekindle.protocol.mailbox import LossState
 OPEN, JUDGE, NEWS = "loss/open", "loss/judge", "loss/news"
 MIN_CALLS = 3  # of `Monitor.step` on rank 0 without a loss, before another rank may judge
 UNDECIDED_CALLS = 10_000  # after which a rank that is not told which one judges leaves it
-SPREAD_S = 2.0  # over the ranks that may claim
-MAX_NEWS_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class LossNews(Document):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteLoss(Document):
+class RemoteLoss(Note):
     """What the judging rank last published. `bad_step`: the first step of values that are not finite now."""
 
     rank: Rank
@@ -55,16 +51,6 @@ class RemoteLoss(Document):
     loss_state: LossState
     bad_step: Count | None
     news: LossNews
-
-    def to_text(self) -> str:
-        return json.dumps(self.to_wire(), separators=(",", ":"))
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Raises: ValueError for anything that `to_text` does not write."""
-        if len(text) > MAX_NEWS_CHARS:
-            raise ValueError("too long")
-        return cls.from_wire(json.loads(text))
 
 
 class JudgingRank:
@@ -77,15 +63,14 @@ class JudgingRank:
         self._publish_s = run.config.heartbeat_s  # between two publications where nothing is new
         self._news = news
         self._on_news = on_news
-        self._share = rank / run.identity.world_size
         self._session = ""
         self._has_loss = False
         self._calls = 0
-        self._claims_at: float | None = None
         self._is_decided = False
         self._is_opened = False
         self._next_at = 0.0
         self._has_news = False
+        self.wake: Callable[[], None] = lambda: None  # the thread that holds the exchange
         self.is_mine = rank == 0
         self.remote: RemoteLoss | None = None  # rank 0's, where another rank judges
 
@@ -100,17 +85,18 @@ class JudgingRank:
         """Whether this rank follows the loss: it judges, or may yet be the one that does."""
         return self.is_mine or (not self._is_decided and self._calls < UNDECIDED_CALLS)
 
-    def publish(self) -> bool:
-        """There is news. Returns whether this rank publishes it, so that the thread should be woken."""
+    def publish(self) -> None:
+        """There is news."""
         self._has_news = True
-        return self.is_mine and self._rank != 0
+        if self.is_mine and self._rank != 0:
+            self.wake()
 
     def turn(self, exchange: Exchange, session: str) -> None:
         """Decide, publish or fetch, where it is due. May raise what the transport raises."""
         if session != self._session:  # rank 0 is another process now: its decision, and what was published, are gone
             self._session = session
             self._is_decided = self._is_opened = False
-            self._claims_at = self.remote = None
+            self.remote = None
             self.is_mine = self._rank == 0
         if not self._is_decided:
             self._is_decided = self._decide(exchange)
@@ -140,11 +126,6 @@ class JudgingRank:
         held = exchange.get(self._key(JUDGE))
         if held is None:
             if exchange.get(self._key(OPEN)) is None:
-                return False
-            now = self._clock.monotonic()
-            if self._claims_at is None:
-                self._claims_at = now + self._share * SPREAD_S
-            if now < self._claims_at:
                 return False
             held = exchange.put_new(self._key(JUDGE), str(self._rank))
         return self._settle(held)

@@ -11,20 +11,23 @@ A step whose values are all numbers is noted at once, unless older ones are stil
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from rekindle.detectors.kinds import LossKind
 from rekindle.monitor.base.metrics import Sample
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.base.values import Captured, Unreadable, capture, collect, is_pending, is_ready, read
-from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.base.worker import Worker, wait_until
+from rekindle.monitor.liveness.reporter import Reporter
 from rekindle.monitor.loss.judge import Judge
+from rekindle.monitor.loss.judging_rank import JudgingRank
 from rekindle.monitor.loss.scaler import ScaleWatch
+from rekindle.monitor.mail.outbox import Outbox
 
 QUEUE_MAX = 4096  # steps; while so many wait, further ones are not taken, and counted
 DEVICE_POLL_S = 0.02  # how often values that are not there yet are looked for
@@ -34,27 +37,24 @@ SETTLE_S = 10.0  # how long a seal waits for the loss of its step
 
 
 class Losses:
-    """`on_bad(step, metric, is_first, stretch)` is called for each value that is not finite, on any thread."""
+    """`on_news` is called, on any thread, for what the heartbeat should tell. `reporter`: where there is a mailbox."""
 
-    def __init__(
-        self,
-        run: Run,
-        *,
-        judge: Judge,
-        forward: Callable[[Sample], None],
-        on_bad: Callable[[int, str, bool, BadStretch | None], None],
-    ) -> None:
-        self._state, self._trouble = run.state, run.trouble
-        self._judge = judge
+    def __init__(self, run: Run, *, outbox: Outbox, loss_kind: LossKind, on_news: Callable[[], None]) -> None:
+        self._identity, self._state, self._trouble = run.identity, run.state, run.trouble
+        self._is_first_rank = run.is_first
+        self.judging_rank = JudgingRank(run, news=lambda: self.judge.news, on_news=on_news)
+        self.judge = Judge(
+            self.judging_rank, has_pace=run.is_first, outbox=outbox, on_news=self._news, loss_kind=loss_kind
+        )
         self._judge_s = run.config.judge_s
-        self._forward = forward
-        self._on_bad = on_bad
+        self._outbox = outbox
+        self._on_news = on_news
+        self.reporter: Reporter | None = None
         self._queue: deque[tuple[Sample, bool]] = deque()
         self._unread = 0  # samples in the queue whose values are still to be noted; the training thread's
         self._noted = 0  # the late thread's count of those that it noted
         self._taken = 0
         self._done = 0
-        self._changed = threading.Condition()
         self.scale = ScaleWatch()
         self._named: set[str] = set()  # metrics that could not be read
         self.worker = Worker("late", self.turn, run.trouble)
@@ -88,18 +88,22 @@ class Losses:
         is_late = self._unread > self._noted or any(map(is_pending, _values(sample)))
         if not is_late:
             self._note(sample)
-        if is_late or self._judge.wants(sample):
+        if is_late or self.judge.wants(sample):
             self._taken += 1
             self._unread += is_late
             self._queue.append((sample, is_late))
-            if self._taken == 1:
+            if not self._has_worker:
                 self._wake()
 
     def _wake(self) -> None:
         """Wake the late thread, which is started when the training thread first has something for it."""
         if not self._has_worker:
+            try:
+                self.worker.start()
+            except RuntimeError as err:  # the process may have no more threads now: the next step tries again
+                self._trouble.inner("late", err)
+                return
             self._has_worker = True
-            self.worker.start()
         self.worker.wake()
 
     def _captured(self, name: str, value: object) -> Captured:
@@ -121,20 +125,16 @@ class Losses:
 
     def turn(self) -> float:
         """Work off what is ready. Returns seconds until the next turn."""
-        try:
-            while self._queue:
-                sample, is_late = self._queue[0]
-                if is_late and not all(map(is_ready, _values(sample))):
-                    return min(self._judge_s, DEVICE_POLL_S)
-                self._queue.popleft()
-                try:
-                    self._one(sample, is_late)
-                finally:
-                    self._noted += is_late
-                    self._done += 1
-        finally:
-            with self._changed:
-                self._changed.notify_all()
+        while self._queue:
+            sample, is_late = self._queue[0]
+            if is_late and not all(map(is_ready, _values(sample))):
+                return min(self._judge_s, DEVICE_POLL_S)
+            self._queue.popleft()
+            try:
+                self._one(sample, is_late)
+            finally:
+                self._noted += is_late
+                self._done += 1
         return self._judge_s
 
     def _one(self, sample: Sample, is_late: bool) -> None:
@@ -148,7 +148,7 @@ class Losses:
                 scale=self._number("scale", sample.scale),
             )
             self._note(sample)
-        self._judge.judge(sample)
+        self.judge.judge(sample)
 
     def _number(self, name: str, value: Captured) -> float | None:
         number = read(value)
@@ -157,10 +157,13 @@ class Losses:
         return number
 
     def end(self, until: float) -> None:
-        """Read what is there, and end the thread; until `until` by the process's monotonic clock."""
+        """Read what is there, and end the thread; until `until` by the process's monotonic clock. Tell what is bad."""
         if self._has_worker:
             self.settle(until - time.monotonic())
             self.worker.end(until)
+        if (stretch := self._state.bad_at_the_end()) is not None:
+            self._log_and_report(stretch)
+        self.judging_rank.publish()
 
     # ---- either ----------------------------------------------------------------------------------------------------
 
@@ -186,10 +189,42 @@ class Losses:
                 self._on_bad(sample.step, "gradient", True, lost)
         self._forward(sample)
 
-    def warn(self, stretch: BadStretch) -> None:
-        """Say in the run's own log that a value stays not finite; and later, once it is again, that it is."""
-        logger.warning("The %s is not finite since step %d", stretch.metric, stretch.step)
-        self._bad_since = stretch.step
+    def own_bad(self, step: int, metric: str, ranks: Sequence[int] | None) -> None:
+        """See `Monitor.local_non_finite`."""
+        if self.scale.is_on and metric.startswith("grad"):
+            self._trouble.count("scaled_gradients_not_finite")  # an overflow that the scaler answers with a skip
+            return
+        is_known = ranks is not None and self._identity.world_size > 1
+        is_alone = set(ranks or ()) == {self._identity.rank} if is_known else None
+        stretch, is_first = self._state.see_own_bad(step, metric, is_alone)
+        self._on_bad(step, metric, is_first, stretch)
+
+    def _forward(self, sample: Sample) -> None:
+        """Rank 0's values are the run's metrics; of another rank only the loss, where that rank judges it."""
+        if self._is_first_rank:
+            self._outbox.sample(sample if self.judging_rank.is_mine else replace(sample, loss=None))
+        elif self.judging_rank.is_mine and sample.loss is not None:
+            self._outbox.sample(Sample(step=sample.step, step_s=None, loss=sample.loss))
+
+    def _on_bad(self, step: int, metric: str, is_first: bool, stretch: BadStretch | None) -> None:
+        """A value of this rank is not finite. The report is evidence, at once; the event waits until it lasts."""
+        if is_first and self.reporter is not None:
+            self.reporter.non_finite(step, metric)
+        if stretch is not None:
+            self._log_and_report(stretch)
+            self._news()
+
+    def _news(self) -> None:
+        self._on_news()
+        self.judging_rank.publish()
+
+    def _log_and_report(self, stretch: BadStretch) -> None:
+        """Also in the run's own log, where it is a value of this rank's own, or the loss of all and this one judges."""
+        is_judge = self.judging_rank.is_mine
+        self._outbox.push_bad_stretch(stretch, is_judge=is_judge)
+        if is_judge or stretch.own:
+            logger.warning("The %s is not finite since step %d", stretch.metric, stretch.step)
+            self._bad_since = stretch.step
 
     def settle(self, timeout_s: float) -> bool:
         """Wait until all values that were taken before this call are read and judged; whether that was so in time.
@@ -201,10 +236,8 @@ class Losses:
         if self._done >= mark:
             return True
         self._wake()
-        with self._changed:
-            while collect() and time.monotonic() < until:  # no other thread may ask the device for this one's
-                self._changed.wait(SETTLE_POLL_S)
-            return self._changed.wait_for(lambda: self._done >= mark, max(0.0, until - time.monotonic()))
+        # No other thread may ask the device for what this one has begun to copy.
+        return wait_until(lambda: not collect() and self._done >= mark, until, SETTLE_POLL_S)
 
 
 def _values(sample: Sample) -> tuple[Captured, ...]:

@@ -1,4 +1,4 @@
-"""Distinguishes a gradient scaler's skipped steps, which are no trouble, from a collapsing scale, which is.
+"""Watches a gradient scaler: a skipped step now and then is normal, a scale that collapses is reported.
 
 Under fp16 a scaler multiplies the loss, often by 65,536, so that gradients overflow now and then. It then skips the
 optimizer's step and halves the scale. Gradients that are seen before they are unscaled are therefore not judged, and a
@@ -21,8 +21,8 @@ CALM_STEPS = 10  # without a skip until another collapse is news
 
 
 class ScaleWatch:
-    """`watch` and `now` are the training thread's, `see` is the loss intake's; any thread may read `no_update_since`.
-    None of them raises.
+    """`watch` and `now` are called by the training thread, `see` by the thread that judges losses; any thread may read
+    `no_update_since`. None of them raises.
     """
 
     def __init__(self) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import wait
 from typing import TypeVar
 
 from rekindle.monitor.base.aws import MAX_OBJECTS, Clients, StoredObject
-from rekindle.monitor.base.stacks import OWN_PREFIX
+from rekindle.monitor.base.worker import begin
 
 _Answer = TypeVar("_Answer")
 
@@ -38,17 +37,8 @@ class Budget:
         left_s = self._until - time.monotonic()
         if left_s <= 0:
             raise TooSlow(f"no answer within {self._budget_s:g} s")
-        found: Future[_Answer] = Future()
-
-        def run() -> None:
-            try:
-                found.set_result(work())
-            except Exception as err:  # handed to the caller below
-                found.set_exception(err)
-
-        thread = threading.Thread(target=run, name=f"{OWN_PREFIX}start", daemon=True)
-        thread.start()
-        thread.join(left_s)
+        found = begin("start", work)
+        wait((found,), left_s)
         if not found.done():
             raise TooSlow(f"no answer within {self._budget_s:g} s")
         return found.result()

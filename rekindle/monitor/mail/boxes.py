@@ -125,10 +125,11 @@ class DirectoryBox:
     def names(self, prefix: str) -> tuple[str, ...]:
         folder, _, start = prefix.rpartition("/")
         try:
-            found = sorted(os.listdir(self._root / folder))[:MAX_LISTED]
+            there = os.listdir(self._root / folder)
         except FileNotFoundError:
             return ()
-        return tuple(f"{folder}/{name}" for name in found if name.startswith(start) and name.endswith(".json"))
+        found = sorted(name for name in there if name.startswith(start) and name.endswith(".json"))
+        return tuple(f"{folder}/{name}" for name in found[:MAX_LISTED])
 
     def _write_beside(self, target: Path, body: bytes) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)

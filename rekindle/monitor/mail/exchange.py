@@ -7,12 +7,15 @@ of torch.distributed's own store, which needs no further connection; without PyT
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from rekindle.monitor.base.run import Identity
+from rekindle.compat import Self
+from rekindle.monitor.base.run import Clock, Identity
 from rekindle.monitor.mail.boxes import Box
+from rekindle.protocol.codec import Document
 from rekindle.protocol.lives import named
 from rekindle.protocol.wire import FOLDER, check_id
 
@@ -51,6 +54,23 @@ class Exchange(Protocol):
     def forget(self, key: str) -> None:
         """Free what a value takes, where the transport can; the key is not used again."""
         ...
+
+
+class Note(Document):
+    """What one rank leaves for others under a key, as one text."""
+
+    __slots__ = ()
+
+    def to_text(self) -> str:
+        return json.dumps(self.to_wire())
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Raises: ValueError for anything that `to_text` does not write."""
+        try:
+            return cls.from_wire(json.loads(text))
+        except RecursionError as err:
+            raise ValueError("nested too deep") from err
 
 
 class BoxExchange:
@@ -109,6 +129,50 @@ class Paced:
         self.poll_s, self.quick_s = poll_s, min(inner.quick_s, poll_s)
         self.get, self.put, self.put_new = inner.get, inner.put, inner.put_new
         self.has_all, self.forget = inner.has_all, inner.forget
+
+
+class Connection:
+    """An exchange that is opened when it is first needed, and again some time after it broke; longer each time.
+
+    open_exchange: may raise. reopen_s, at_most_s: the first of these times, and the longest.
+    """
+
+    def __init__(
+        self, open_exchange: Callable[[], Exchange | None], clock: Clock, *, reopen_s: float, at_most_s: float
+    ) -> None:
+        self._open, self._clock = open_exchange, clock
+        self._reopen_s, self._at_most_s = reopen_s, at_most_s
+        self._open_at = clock.monotonic()
+        self.exchange: Exchange | None = None
+        self.failures = 0  # in a row
+        self.is_closed = False
+
+    @property
+    def opens_in_s(self) -> float:
+        return self._at_most_s if self.is_closed else max(0.0, self._open_at - self._clock.monotonic())
+
+    def opened(self, *, at_once: bool = False) -> Exchange | None:
+        """None where it is not to be opened yet, or there is none. Raises what opening it raises.
+
+        at_once: also right after its first failure, which takes milliseconds or fails.
+        """
+        is_due = self.opens_in_s <= 0 or (at_once and self.failures == 1)
+        if self.exchange is None and is_due and not self.is_closed:
+            self.exchange = self._open()
+            self._open_at = self._clock.monotonic() + self._at_most_s
+        return self.exchange
+
+    def broke(self) -> float:
+        """It raised. Returns the seconds until it is opened again."""
+        wait_s: float = min(self._reopen_s * 2**self.failures, self._at_most_s)
+        self.failures = min(self.failures + 1, 16)
+        self._open_at = self._clock.monotonic() + wait_s
+        self.exchange = None
+        return wait_s
+
+    def close(self) -> None:
+        """It is not used any more, nor opened again."""
+        self.exchange, self.is_closed = None, True
 
 
 MAX_NAMED: Final = 16  # ranks in a message

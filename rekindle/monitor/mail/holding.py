@@ -139,10 +139,7 @@ class Hold(Holding):
 
     def _is_over(self, box: Box, me: Claim, newest: Claim) -> bool:
         """Whether the process of that claim trains no more, or its launcher has started this one in its place."""
-        raw = box.get(heartbeat_key(me.attempt))
-        heartbeat = None
-        with suppress(MailboxError):
-            heartbeat = None if raw is None else Heartbeat.from_json(raw)
+        heartbeat = _heartbeat(box, me.attempt)
         if heartbeat is not None:
             self.reached = heartbeat.step
             self._wait_s = max(self._wait_s, _patience_s(heartbeat.step_s_median))
@@ -237,10 +234,10 @@ class Hold(Holding):
 
 
 def lives_in(box: Box) -> LivesOfAttempts:
-    """By the store's clock; of an attempt with very many lives, those of the newest. Raises: the box's own errors."""
+    """By the store's clock. Raises: the box's own errors."""
 
     def claims(attempt: str) -> Iterator[ListedClaim]:
-        for number in _numbers(box, attempt, 0)[-MAX_READ:]:
+        for number in _numbers(box, attempt, 0):
             key = life_key(attempt, 0, number)
             yield ListedClaim(number, partial(box.get, key), partial(box.written_at, key))
 
@@ -256,11 +253,22 @@ def _numbers(box: Box, attempt: str, rank: int) -> list[int]:
 
 
 def _newest(box: Box, me: Claim, rank: int, numbers: list[int]) -> Claim | None:
-    """The newest claim that was not refused."""
-    for number in numbers[: -MAX_READ - 1 : -1]:
+    """The newest claim that was not refused; beneath very many that were, that of the life in the heartbeat."""
+    to_read = numbers[: -MAX_READ - 1 : -1]
+    if len(numbers) > MAX_READ and (heartbeat := _heartbeat(box, me.attempt)) is not None:
+        to_read.append(heartbeat.life)
+    for number in to_read:
         claim = _read(box.get(life_key(me.attempt, rank, number)))
         if claim is not None and claim.standing is not Standing.REFUSED:
             return claim
+    return None
+
+
+def _heartbeat(box: Box, attempt: str) -> Heartbeat | None:
+    """The newest of the attempt; None where there is none that can be read."""
+    raw = box.get(heartbeat_key(attempt))
+    with suppress(MailboxError):
+        return None if raw is None else Heartbeat.from_json(raw)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.stacks import capture_stacks
@@ -23,7 +24,7 @@ from rekindle.protocol.keys import (
 from rekindle.protocol.mailbox import CheckpointReply, CheckpointRequest, Fence, Heartbeat, ReplyOutcome
 from rekindle.protocol.wire import MAX_STACKS_CHARS, MAX_TEXT_CHARS, MailboxError
 
-MAX_BACKOFF_S = 60.0
+RETRY_S = 1.0  # to write a reply; each try of AWS takes seconds
 MAX_REPLIES_WAITING = 100
 
 _REFUSALS = {
@@ -33,44 +34,40 @@ _REFUSALS = {
 }
 
 
+@dataclass(eq=False)
 class Mail:
-    """One attempt's traffic with its mailbox, on rank 0 alone. `answer` is for any thread; all I/O is in `turn`."""
+    """One attempt's traffic with its mailbox, on rank 0 alone. `answer` is for any thread; all I/O is in `turn`.
 
-    def __init__(
-        self,
-        run: Run,
-        *,
-        box: Box,
-        requests: Requests,
-        heartbeat: Callable[[], Heartbeat],
-        position: Callable[[], str],
-        is_stuck: Callable[[], bool],
-        hold: Callable[[], bool] = lambda: True,
-        on_superseded: Callable[[str | None], None],
-        on_reply: Callable[[CheckpointReply], None],
-        on_turn: Callable[[], None] = lambda: None,
-    ) -> None:
-        """position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer
-        than this phase of the run ever was. hold: looks whether the run is this process's now, so that what it writes
-        counts (`Hold.turn`); raises the box's own errors.
-        """
-        self._box = box
-        self._requests = requests
+    position: where the training thread is, for people. is_stuck: the watchdog's verdict on it: silent for longer than
+    this phase of the run ever was. may_write: looks whether the run is this process's now, so that what it writes
+    counts (`Hold.turn`); raises the box's own errors.
+    """
+
+    run: Run
+    _: KW_ONLY
+    box: Box
+    requests: Requests
+    heartbeat: Callable[[], Heartbeat]
+    position: Callable[[], str]
+    is_stuck: Callable[[], bool]
+    may_write: Callable[[], bool] = lambda: True
+    on_superseded: Callable[[str | None], None]
+    on_reply: Callable[[CheckpointReply], None]
+
+    def __post_init__(self) -> None:
+        run = self.run
         self._clock, self._trouble, self._config = run.clock, run.trouble, run.config
         self._job_id, self._attempt = run.identity.job_id, run.identity.attempt
-        self._heartbeat = heartbeat
-        self._position = position
-        self._is_stuck = is_stuck
-        self.may_write = hold
-        self._on_superseded = on_superseded
-        self._on_reply = on_reply
-        self._on_turn = on_turn
         self._replies: deque[CheckpointReply] = deque(maxlen=MAX_REPLIES_WAITING)
         self._poll_at = self._heartbeat_at = self._list_at = run.clock.monotonic()
-        self._poll_backoff_s = 0.0
         self._rung: bytes | None = None  # the doorbell's bytes at the newest listing
         self._has_heartbeat_to_write = True
-        self.worker = Worker("mail", self._turn, run.trouble, is_done=lambda: self.has_sent_all)
+        self.worker = Worker(
+            "mail",
+            lambda: self.turn(is_last=self.worker.is_stopping),
+            run.trouble,
+            is_done=lambda: self.has_sent_all,
+        )
 
     def heartbeat_soon(self) -> None:
         """Write the next heartbeat at once: something happened that should not wait."""
@@ -90,7 +87,7 @@ class Mail:
         stacks: str | None = None,
     ) -> None:
         """Answer once; a request that was answered already is left alone."""
-        if not self._requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
+        if not self.requests.close(request.request_id) and outcome is not ReplyOutcome.REFUSED:
             return
         self._replies.append(
             CheckpointReply(
@@ -111,41 +108,35 @@ class Mail:
 
     def lost(self, to: str) -> None:
         """A newer life of this attempt holds the run: it alone answers and writes from now on."""
-        self._requests.lost(to)
+        self.requests.lost(to)
         self._replies.clear()
         self._has_heartbeat_to_write = False
 
     def read_fence(self) -> None:
         """Learn from the fence. Raises: the box's own errors."""
-        fence = document(self._box, fence_key(), Fence.from_json, "fence", self._trouble)
+        fence = document(self.box, fence_key(), Fence.from_json, "fence", self._trouble)
         if fence is None:
             return
-        was_superseded = self._requests.superseded_by is not None
-        if self._requests.fenced(fence):
-            self._on_superseded(fence.attempt)
-            for request in self._requests.owed():
+        was_superseded = self.requests.superseded_by is not None
+        if self.requests.fenced(fence):
+            self.on_superseded(fence.attempt)
+            for request in self.requests.owed():
                 self.answer(request, ReplyOutcome.REFUSED, _REFUSALS[Verdict.SUPERSEDED])
-        elif was_superseded and self._requests.superseded_by is None:
-            self._on_superseded(None)
-
-    def _turn(self) -> float:
-        wait_s = self.turn(is_last=self.worker.is_stopping)
-        self._on_turn()
-        return wait_s
+        elif was_superseded and self.requests.superseded_by is None:
+            self.on_superseded(None)
 
     def turn(self, *, is_last: bool) -> float:
         """Do what is due. Returns seconds until something is due again."""
         now = self._clock.monotonic()
         if now >= self._poll_at or is_last:
-            worked = self._try("reading the mailbox", self._poll)
-            self._poll_backoff_s = 0.0 if worked else min(MAX_BACKOFF_S, max(1.0, 2 * self._poll_backoff_s))
-            self._poll_at = now + (self._config.poll_s if worked else max(self._config.poll_s, self._poll_backoff_s))
+            self._poll_at = now + self._config.poll_s
+            self._try("reading the mailbox", self._poll)
         self._answer_cannot()
         wrote = self._try("writing a reply", self._write_replies)
         if now >= self._heartbeat_at or is_last:
             self._heartbeat_at = now + self._config.heartbeat_s
             self._try("writing a heartbeat", self._write_heartbeat)
-        return self._until_due() if wrote else min(self._until_due(), max(1.0, self._poll_backoff_s))
+        return self._until_due() if wrote else min(self._until_due(), RETRY_S)
 
     @property
     def has_written_all(self) -> bool:
@@ -164,7 +155,7 @@ class Mail:
     def _until_due(self) -> float:
         now = self._clock.monotonic()
         dues = [self._poll_at - now, self._heartbeat_at - now]
-        answer_by = self._requests.next_due()
+        answer_by = self.requests.next_due()
         if answer_by is not None:
             dues.append(answer_by - now)
         return max(0.0, min(dues))
@@ -173,7 +164,7 @@ class Mail:
         if not self.may_write():
             return
         self.read_fence()
-        rung = self._box.get(doorbell_key())  # before the listing: what comes meanwhile rings again
+        rung = self.box.get(doorbell_key())  # before the listing: what comes meanwhile rings again
         if rung is not None and rung == self._rung and self._clock.monotonic() < self._list_at:
             return
         self._list_requests()
@@ -181,33 +172,33 @@ class Mail:
 
     def _list_requests(self) -> None:
         listed: set[str] = set()
-        for key in self._box.names(request_prefix()):
+        for key in self.box.names(request_prefix()):
             parsed = parse_key(key)
             if parsed is None or parsed.kind is not KeyKind.REQUEST:
                 continue
             listed.add(parsed.name)
-            if not self._requests.is_closed(parsed.name):
+            if not self.requests.is_closed(parsed.name):
                 self._read_request(parsed.name)
-        self._requests.forget_closed_but(listed)
+        self.requests.forget_closed_but(listed)
 
     def _read_request(self, request_id: str) -> None:
-        if self._box.get(reply_key(request_id)) is not None:
-            self._requests.close(request_id)
+        if self.box.get(reply_key(request_id)) is not None:
+            self.requests.close(request_id)
             return
-        raw, age_s = self._box.get_aged(request_key(request_id))
+        raw, age_s = self.box.get_aged(request_key(request_id))
         if raw is None:
             return
         try:
             request = CheckpointRequest.from_json(raw)
         except MailboxError as err:
-            self._requests.close(request_id)
+            self.requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request cannot be read (%s); it is ignored", err)
             return
         if request.request_id != request_id:
-            self._requests.close(request_id)
+            self.requests.close(request_id)
             self._trouble.once("bad_request", "A checkpoint request names another id than its key; it is ignored")
             return
-        why = _REFUSALS.get(self._requests.offer(request, now=self._clock.monotonic(), age_s=age_s))
+        why = _REFUSALS.get(self.requests.offer(request, now=self._clock.monotonic(), age_s=age_s))
         if why is not None:
             self.answer(request, ReplyOutcome.REFUSED, why)
 
@@ -217,14 +208,14 @@ class Mail:
         The service waits for nothing but this answer. A long step, evaluation or save is not stuck before its phase's
         own limit, and a save that has begun is answered for by its end. A thread that moves again serves new requests.
         """
-        due = self._requests.overdue(now=self._clock.monotonic())
-        if self._is_stuck():
-            due = (*due, *(request for request in self._requests.untaken() if request not in due))
+        due = self.requests.overdue(now=self._clock.monotonic())
+        if self.is_stuck():
+            due = (*due, *(request for request in self.requests.untaken() if request not in due))
         if not due:
             return
         stacks = capture_stacks(limit_chars=MAX_STACKS_CHARS)
         for request in due:
-            self.answer(request, ReplyOutcome.CANNOT, self._position(), stacks=stacks)
+            self.answer(request, ReplyOutcome.CANNOT, self.position(), stacks=stacks)
 
     def _write_replies(self) -> None:
         while self._replies:
@@ -232,8 +223,8 @@ class Mail:
             key, body = reply_key(reply.request_id), reply.to_json()
             # "Something is there" may be our own reply, whose acknowledgement was lost on the way and which the
             # client then sent again.
-            if self._box.put_new(key, body) or self._box.get(key) == body:
-                self._on_reply(reply)
+            if self.box.put_new(key, body) or self.box.get(key) == body:
+                self.on_reply(reply)
             self._replies.popleft()
 
     def _write_heartbeat(self) -> None:
@@ -241,13 +232,13 @@ class Mail:
         if not self.may_write():
             self._has_heartbeat_to_write = False
             return
-        self._box.put(heartbeat_key(self._attempt), self._heartbeat().to_json())
+        self.box.put(heartbeat_key(self._attempt), self.heartbeat().to_json())
         self._has_heartbeat_to_write = False
 
     def _try(self, doing: str, work: Callable[[], None]) -> bool:
         try:
             work()
         except Exception as err:  # whatever the transport does, training continues
-            mailbox_failed(self._trouble, self._box, doing, err)
+            mailbox_failed(self._trouble, self.box, doing, err)
             return False
         return True

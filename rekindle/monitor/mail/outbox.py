@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate, batches
+from rekindle.monitor.base.metrics import FINE_BELOW_S, NAMESPACE, Sample, aggregate
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.base.state import BadStretch
 from rekindle.monitor.base.worker import Worker
@@ -20,8 +19,8 @@ MAX_EVENTS_WAITING = 200  # an hour without AWS must not eat memory; the oldest 
 MAX_SAMPLES_WAITING = 20_000
 MAX_DATA_WAITING = 5_000
 MAX_TRIES = 20  # per event, for an event that AWS answers but does not take
-EVENTS_PER_CALL = 10  # Source: botocore events PutEventsRequestEntryList, max 10
-MAX_CALL_BYTES = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
+# Of 150 values each, which are 20 KB where the client writes them as a query; a call is 1 MB at most.
+DATA_PER_CALL = 40
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 60.0
 HOLD_LOOK_S = 0.3  # while another process may hold the run
@@ -57,8 +56,7 @@ class Outbox:
         self._metrics_s = run.config.metrics_s
         self._on_event = on_event
         self._untold: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_EVENTS_WAITING)
-        self._lock = threading.RLock()  # a signal handler of the script may call the monitor inside itself
-        self._events: deque[_Waiting] = deque()
+        self._events: deque[_Waiting] = deque(maxlen=MAX_EVENTS_WAITING)
         self._samples: deque[Sample] = deque(maxlen=MAX_SAMPLES_WAITING)
         self._data: deque[dict[str, Any]] = deque()
         self._flushed_at = run.clock.monotonic()
@@ -111,11 +109,9 @@ class Outbox:
 
     def _queue(self, detail_type: EventType, detail: Mapping[str, Any]) -> None:
         _json(detail)
-        with self._lock:
-            if len(self._events) >= MAX_EVENTS_WAITING:
-                self._events.popleft()
-                self._trouble.count("events_dropped")
-            self._events.append(_Waiting(detail_type=detail_type, detail=detail, queued_at=self._clock.monotonic()))
+        if len(self._events) == MAX_EVENTS_WAITING:
+            self._trouble.count("events_dropped")
+        self._events.append(_Waiting(detail_type=detail_type, detail=detail, queued_at=self._clock.monotonic()))
 
     def sample(self, sample: Sample) -> None:
         if not self._sends_metrics or self._is_muted:
@@ -132,8 +128,7 @@ class Outbox:
     def discard(self) -> None:
         """What waits is not this run's to tell."""
         self.mute_metrics()
-        with self._lock:
-            self._events.clear()
+        self._events.clear()
         self._untold.clear()
         self._data.clear()
 
@@ -190,22 +185,21 @@ class Outbox:
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         if not taken:
             return
-        data, unreadable = aggregate(
+        data = aggregate(
             taken,
             at=self._clock.now(),
             dimensions={"JobId": self._run.identity.job_id},
             is_fine=self._metrics_s < FINE_BELOW_S,
             has_step=self._run.is_first,
         )
-        if unreadable:
-            self._trouble.count("unreadable_values", unreadable)
         self._data.extend(data)
         while len(self._data) > MAX_DATA_WAITING:
             self._data.popleft()
             self._trouble.count("metrics_dropped")
 
     def _send_data(self) -> bool:
-        for batch in list(batches(self._data)):
+        while self._data:
+            batch = list(islice(self._data, DATA_PER_CALL))
             try:
                 self._clients.get("cloudwatch").put_metric_data(Namespace=NAMESPACE, MetricData=batch)
             except Exception as err:  # whatever AWS or the network does, training continues
@@ -216,46 +210,26 @@ class Outbox:
         return True
 
     def _send_events(self) -> bool:
-        while batch := self._next_events():
+        """Whether all that waited have left. Each is one call: they are few, and a refused one holds up no other."""
+        worked = True
+        for _ in range(len(self._events)):
             try:
-                entries = self._clients.get("events").put_events(Entries=[self._entry(item) for item in batch])[
-                    "Entries"
-                ]
+                item = self._events.popleft()
+            except IndexError:  # they were discarded meanwhile
+                break
+            try:
+                [answer] = self._clients.get("events").put_events(Entries=[self._entry(item)])["Entries"]
             except Exception as err:  # whatever AWS or the network does, training continues
                 self._trouble.aws("PutEvents", err)
-                self._requeue(batch)
+                if len(self._events) < MAX_EVENTS_WAITING:  # else there are newer ones
+                    self._events.appendleft(item)
                 return False
-            refused = [
-                replace(item, tries=item.tries + 1)
-                for item, e in zip(batch, entries, strict=False)
-                if e.get("ErrorCode")
-            ]
-            if refused:
-                codes = sorted({e["ErrorCode"] for e in entries if e.get("ErrorCode")})
-                self._trouble.once("events_refused", "EventBridge did not take some events: %s", ", ".join(codes))
-                self._requeue([item for item in refused if item.tries < MAX_TRIES])
-                return False
-        return True
-
-    def _next_events(self) -> list[_Waiting]:
-        with self._lock:
-            batch: list[_Waiting] = []
-            size = 0
-            for item in islice(self._events, EVENTS_PER_CALL):
-                size += len(_json(item.detail).encode()) + 100
-                if batch and size > MAX_CALL_BYTES:
-                    break
-                batch.append(item)
-            for _ in batch:
-                self._events.popleft()
-            return batch
-
-    def _requeue(self, batch: list[_Waiting]) -> None:
-        with self._lock:
-            self._events.extendleft(reversed(batch))
-            while len(self._events) > MAX_EVENTS_WAITING:
-                self._events.popleft()
-                self._trouble.count("events_dropped")
+            if answer.get("ErrorCode"):
+                worked = False
+                self._trouble.once("events_refused", "EventBridge did not take an event: %s", answer["ErrorCode"])
+                if item.tries + 1 < MAX_TRIES:
+                    self._events.append(replace(item, tries=item.tries + 1))
+        return worked
 
     def _entry(self, item: _Waiting) -> dict[str, Any]:
         """Without a time, so that EventBridge dates it by its own clock; `age_s` tells how long it waited here."""

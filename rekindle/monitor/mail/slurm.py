@@ -25,7 +25,7 @@ from rekindle.protocol.cluster.names import (
     attempt_from_env,
     is_submission_of_ours,
 )
-from rekindle.protocol.keys import plan_key
+from rekindle.protocol.keys import plan_key, plan_prefix
 from rekindle.protocol.launch_orders import (
     ENV_ATTEMPT,
     ENV_ATTEMPT_NAME,
@@ -40,7 +40,6 @@ from rekindle.protocol.launch_orders import (
 )
 from rekindle.protocol.wire import MailboxError
 
-MAX_EARLIER: Final = 20  # restarts whose plans are looked for
 WAITS_S: Final = (0.3, 0.7)  # between the tries to read the plan, so that one lost packet is no answer
 
 # What a job that was submitted within one of ours inherits, and is no word about itself.
@@ -138,8 +137,10 @@ def _plans(box: Box | None, start: SlurmAttempt) -> tuple[Plan | None, Plan | No
     plan = _plan(box, start.name)
     if plan is not None:
         return plan, None
-    earlier = range(start.restart - 1, max(start.restart - 1 - MAX_EARLIER, 0), -1)
-    return None, next((last for n in earlier if (last := _plan(box, start.restarted(n).name)) is not None), None)
+    there = frozenset(() if box is None else box.names(plan_prefix()))
+    earlier = (start.restarted(number).name for number in range(start.restart - 1, 0, -1))
+    known = (name for name in earlier if plan_key(name) in there)
+    return None, next((last for name in known if (last := _plan(box, name)) is not None), None)
 
 
 def _submitted(env: Mapping[str, str]) -> Unplanned:

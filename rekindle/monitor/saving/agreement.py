@@ -8,26 +8,23 @@ all, each acts alone.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from threading import Thread
 from typing import Final, Protocol
 
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.base.worker import WakeSignal
+from rekindle.monitor.base.worker import wait_until
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan, RankRequest
-from rekindle.monitor.saving.rank_files import PartFiles, Told
+from rekindle.monitor.saving.rank_files import Over, Part, PartFiles
 
 GO: Final = "go"
 NO_ANSWER: Final = "the ranks' exchange does not answer"
 NO_COORDINATOR: Final = "No coordinator: %s. Each rank decides alone; saves that need all ranks are refused"
 AT_OTHER_STEPS: Final = "the ranks call step() at the same time for different steps"
-HOLD_POLL_S: Final = 0.5
-
-Over = Callable[[str | None, Told], None]
-"""(why a save failed, None where it did not; what the other ranks told of its files)"""
 
 
 class Negotiator(Protocol):
@@ -39,9 +36,7 @@ class Negotiator(Protocol):
 
     def withdraw(self, plan: Plan) -> str: ...
 
-    def finish(
-        self, save: str, failure: str | None, over: Over | None, writers: Sequence[Thread], files: PartFiles | None
-    ) -> str: ...
+    def finish(self, part: Part) -> str: ...
 
     def abandon(self, plan: Plan, why: str) -> None: ...
 
@@ -81,7 +76,6 @@ class Agreement:
         self._silent_after = run.clock.monotonic() + bounds.silent_s
         self._owes_stop = False
         self._under_way: Plan | None = None  # the shared save that not all ranks have left
-        self._released = WakeSignal()
         self.is_held = False  # the training thread waits in `hold`
 
     # ---- the training thread -----------------------------------------------------------------------------------
@@ -158,7 +152,8 @@ class Agreement:
             if over is not None:
                 over(failure, {})
             return
-        self._post(lambda: negotiator.finish(save, failure, over, writers, files))
+        part = Part(save, failure, over, writers, files)
+        self._post(lambda: negotiator.finish(part))
 
     def hold(self, plan: Plan) -> None:
         """After this rank's part of a shared save failed, wait until every other rank has left its own part.
@@ -171,13 +166,10 @@ class Agreement:
         if negotiator is None or not plan.is_shared:
             return
         self.is_held = True
-        until = self._clock.monotonic() + self.bounds.hold_s
         self._wake()
-        while self._under_way is plan and not self.lost:
-            if self._clock.monotonic() > until:
-                negotiator.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
-                break
-            self._released.wait(HOLD_POLL_S)
+        until = time.monotonic() + self.bounds.hold_s
+        if not wait_until(lambda: self._under_way is not plan or bool(self.lost), until):
+            negotiator.abandon(plan, f"the other ranks did not end their part for {self.bounds.hold_s:.0f} s")
         self.is_held = False
 
     def _goes_alone(self) -> bool:
@@ -223,8 +215,6 @@ class Agreement:
                 self._has_no_answer = True
                 raise
             return future.result()  # it came between the timeout and the cancellation
-        except CancelledError:
-            raise
         except BaseException:  # raised by a signal handler
             future.cancel()
             raise
@@ -288,7 +278,6 @@ class Agreement:
     def release(self) -> None:
         """End `hold`: every rank has left the save, or it was abandoned."""
         self._under_way = None
-        self._released.ring()
 
     @property
     def has_requests(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
-from rekindle.compat import Self
+from rekindle.monitor.mail.exchange import Note
+from rekindle.protocol.codec import Document
 
 
 class RankRequest(IntEnum):
@@ -70,11 +71,13 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Document):
     """All ranks do `wish` at their call number `at_call` of `Monitor.step`, counted from 1 since the start.
 
     number: 1, 2, 3 … within a session; 0 where this process acts without the other ranks.
     """
+
+    wire_row: ClassVar[bool] = True
 
     number: int
     wish: RankRequest
@@ -86,8 +89,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """What rank 0 last published for all ranks: one JSON under one key, so that a look costs one read.
+class Notice(Note):
+    """What rank 0 last published for all ranks: one text under one key, so that a look costs one read.
 
     session: a random text of this start of rank 0; all other keys stand below it, so that what an earlier process left
     in the same exchange is never read. era: the ranks join again in each. lost: why the ranks cannot agree at present;
@@ -99,31 +102,6 @@ class Notice:
     plan: Plan | None = None
     lost: str = ""
     is_over: bool = False
-
-    def to_text(self) -> str:
-        plan = None if self.plan is None else [self.plan.number, int(self.plan.wish), self.plan.at_call]
-        return json.dumps(
-            {"session": self.session, "era": self.era, "plan": plan, "lost": self.lost, "is_over": self.is_over}
-        )
-
-    @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Raises: ValueError for anything that `to_text` did not write."""
-        try:
-            read = json.loads(text)
-            plan = read["plan"]
-            if plan is not None:
-                number, wish, at_call = (int(value) for value in plan)
-                plan = Plan(number=number, wish=RankRequest(wish), at_call=at_call)
-            return cls(
-                session=str(read["session"]),
-                era=int(read["era"]),
-                plan=plan,
-                lost=str(read["lost"]),
-                is_over=bool(read["is_over"]),
-            )
-        except (KeyError, TypeError, RecursionError) as err:
-            raise ValueError(f"not a notice of rank 0: {err!r}") from err
 
 
 def wish_of(text: str | None) -> RankRequest:

@@ -1,19 +1,22 @@
 """The save that all ranks meet for, on one rank from its arrival on: has it ended everywhere, or can it end at all.
 
 A rank that waits in the save for one that failed, never began or is dead would wait until its framework's time-out.
-Where it keeps waiting in vain, the save is abandoned. The keys are listed in `negotiation`, whose thread this is on.
+Where it keeps waiting in vain, the save is abandoned. On the negotiating thread. Beside the keys in `negotiation`:
+
+    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from rekindle.monitor.base.processes import is_gone
+from rekindle.monitor.base.processes import is_gone, own_process
 from rekindle.monitor.base.run import Clock
 from rekindle.monitor.mail.exchange import Exchange, RollCall
-from rekindle.monitor.saving.agreement import Agreement
+from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, Agreement
 from rekindle.monitor.saving.agreement_terms import Bounds, Plan
 
 ALL_OVER: Final = "all parts are over"
@@ -93,7 +96,7 @@ class JointSave:
     """
 
     def __init__(
-        self, plan: Plan, session: str, *, agreement: Agreement, is_waiting: Callable[[], bool], clock: Clock
+        self, plan: Plan, session: str, agreement: Agreement, is_waiting: Callable[[], bool], clock: Clock
     ) -> None:
         """is_waiting: whether the training thread waits for other ranks right now."""
         self.plan = plan
@@ -111,6 +114,39 @@ class JointSave:
         self._waits_since: float | None = None  # in the save, for other ranks
         self._in_vain_since: float | None = None  # the same, after one of them is known to have failed
         self._lifeless: str | None = None
+
+    def meet(
+        self, exchange: Exchange, step: int, objection: str, are_all_here: Callable[[Exchange, Plan], bool] | None
+    ) -> str:
+        """All ranks come here at the same call. `GO` where all save; else why not, which is the same everywhere.
+
+        objection: why this rank cannot; empty where it can. are_all_here: rank 0's. Raises what the exchange raises.
+        """
+        agreement, start, rank = self._agreement, f"{self._key}/start", self._agreement.rank
+        if objection:
+            exchange.put_new(start, f"rank {rank}: {objection}")
+        held = exchange.put_new(f"{self._key}/step", str(step))
+        if held != str(step):
+            exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {rank} at {step}, another one at {held}")
+        exchange.put(f"{self._key}/here/{rank}", own_process())
+        until = self._clock.monotonic() + agreement.meet_s()
+        pause = threading.Event()
+        while (decided := exchange.get(start)) is None:
+            agreement.report_alive()
+            if are_all_here is not None and are_all_here(exchange, self.plan):
+                exchange.put_new(start, GO)
+            elif self._clock.monotonic() > until:
+                exchange.put_new(start, f"the other ranks did not come to the agreed step {step} within seconds")
+            else:
+                pause.wait(exchange.quick_s)
+        if decided == GO:
+            self.has_begun = True
+        return decided
+
+    def has_started(self, exchange: Exchange) -> bool:
+        """Whether it has, where the exchange broke before this rank knew: it does not begin it then."""
+        start = exchange.put_new(f"{self._key}/start", f"rank {self._agreement.rank} could not hear of it")
+        return start == GO
 
     def turn(self, exchange: Exchange, *, has_rank_0_left: bool) -> str | None:
         """How the save ended for all ranks: `ALL_OVER`, or why it was abandoned; None while it lasts.

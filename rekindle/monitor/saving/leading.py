@@ -12,10 +12,10 @@ from typing import Final
 
 from rekindle.monitor.base.run import Run
 from rekindle.monitor.mail.exchange import Exchange, RollCall
-from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
+from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT
-from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Told, read_told
+from rekindle.monitor.saving.rank_files import STOP_TELL_S, TELL_S, Over, Told, read_told
 
 MAX_TRIES: Final = 8  # plans for one wish, each further ahead than the one before
 MAX_AHEAD: Final = 4096  # calls
@@ -24,7 +24,7 @@ MAX_AWAITED: Final = 8  # saves whose parts are counted at a time
 SILENT: Final = "silent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Hooks:
     """What rank 0 asks of the monitor. Called on the negotiating thread.
 

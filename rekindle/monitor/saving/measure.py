@@ -20,7 +20,7 @@ from rekindle.checkpoints.found import Stamp
 from rekindle.checkpoints.names import STATE_ENDS, may_be_empty
 from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, texts, verdict
 from rekindle.monitor.base.aws import Clients
-from rekindle.monitor.base.stacks import may_write
+from rekindle.monitor.base.stacks import is_working
 from rekindle.monitor.saving.file_clock import file_time_of
 from rekindle.monitor.saving.own_saves import OwnSaves
 from rekindle.monitor.saving.rank_files import Told, names_below
@@ -171,7 +171,7 @@ def _settle(root: Path, stamps: Mapping[str, Stamp], claim: Claim) -> None:
     threading.Event().wait(SETTLE_S)
     if _is_open(root):
         raise SaveUnsettled("a file of it is open for writing")
-    if not any(may_write(thread) for thread in claim.writers):
+    if not any(is_working(thread) for thread in claim.writers):
         return
     newest = max((stamp.written_ns or 0 for stamp in stamps.values()), default=0) / 1e9
     now = file_time_of(time.monotonic(), root)

@@ -12,12 +12,10 @@ Everything here runs on the thread `rekindle-agree` of each rank and goes throug
     <session>/<plan>/step, /here/<rank>   at that call: the same step everywhere; which processes are there
     <session>/<plan>/start            "go" where all came, or why not; written once
     <session>/<plan>/in/<rank>        who began the save
-    <session>/<plan>/pulse/<rank>, /gone, /lifeless   who lives in it (see `joint_save`)
-    <session>/<save>/done/<rank>, /failed     whose part is over, and the first failure; `<save>` is a plan's number too
-    <session>/<save>/root, /files/<rank>      where it is, and what that rank sees of it (see `rank_files`)
     <session>/<plan>/end              all parts are over, or why the save was abandoned; written once
-    <session>/phase           what some rank is inside of, counted up (see `run_phases`)
-    <session>/loss/open, /judge, /news        which rank judges the loss, and what it found (see `judging_rank`)
+
+Further keys stand in `rank_files` (whose part is over, and what it wrote), `joint_save` (who lives in it), `run_phases`
+and `judging_rank`.
 
 `fate`, `start` and `end` are written once, so all ranks that can read go the same way. Every other write may be
 repeated without harm, so that one which failed halfway is made again. One window is left: a rank whose exchange
@@ -32,47 +30,27 @@ before all are asked again.
 from __future__ import annotations
 
 import secrets
-import threading
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from rekindle.monitor.base.processes import own_process
 from rekindle.monitor.base.run import Run
-from rekindle.monitor.base.stacks import may_write
-from rekindle.monitor.base.worker import Worker
+from rekindle.monitor.base.worker import Worker, wait_until
 from rekindle.monitor.liveness.run_phases import RunPhases
 from rekindle.monitor.loss.judging_rank import JudgingRank
-from rekindle.monitor.mail.exchange import Exchange
-from rekindle.monitor.saving.agreement import AT_OTHER_STEPS, GO, NO_COORDINATOR, Agreement, Over
+from rekindle.monitor.mail.exchange import Connection, Exchange
+from rekindle.monitor.saving.agreement import GO, NO_COORDINATOR, Agreement
 from rekindle.monitor.saving.agreement_terms import Notice, Plan, RankRequest, wish_of
 from rekindle.monitor.saving.joint_save import ALL_OVER, LEFT, JointSave
-from rekindle.monitor.saving.rank_files import OwnFiles, PartFiles
+from rekindle.monitor.saving.rank_files import OwnFiles, OwnParts, Part
 
 if TYPE_CHECKING:  # rank 0's
     from rekindle.monitor.saving.leading import Leader
 
 PASSED: Final = "late"  # a rank was already past the plan's call
 NOTHING_OPEN: Final = "the ranks have nothing to agree through"
-WRITERS_S: Final = 60.0  # how long the threads that a save began are waited for
-MAX_PARTS: Final = 64  # reports that wait for a broken exchange
-FAILURES_REPORTED: Final = (
-    2  # the first one may be the end of the run: the process that holds torch's store may end first
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """That this rank's part of a save is over: once its `writers` have ended, or at `until`."""
-
-    save: str
-    failure: str | None
-    writers: Sequence[threading.Thread] = ()
-    until: float = 0.0
-
-    def is_over(self, now: float) -> bool:
-        return self.failure is not None or now > self.until or not any(map(may_write, self.writers))
+LATE_S: Final = 1.0  # at the end of the run, for what is on its way to the other ranks
+FAILURES_REPORTED: Final = 2  # the first may be the end of the run: the process with torch's store may end first
 
 
 class Negotiation:
@@ -97,19 +75,17 @@ class Negotiation:
         is_waiting: whether the training thread waits for other ranks right now.
         """
         self._agreement = agreement
-        self._open = open_exchange
         self._resume_step = resume_step
         self._leader = leader
-        self._judging_rank = judging_rank
+        self._also = [shared for shared in (judging_rank, phases) if shared is not None]  # use this thread, too
         self._abandoned = abandoned
         self._is_waiting = is_waiting
-        self._phases = phases
         self._clock, self._trouble = run.clock, run.trouble
         self._bounds = agreement.bounds
         self._token = secrets.token_hex(8)
-        self._exchange: Exchange | None = None
-        self._open_at = run.clock.monotonic()
-        self._failures = 0
+        self._line = Connection(
+            open_exchange, run.clock, reopen_s=self._bounds.reopen_s, at_most_s=self._bounds.reopen_at_most_s
+        )
         self._read: str | None = None
         self._notice: Notice | None = None
         self._session = ""
@@ -118,13 +94,14 @@ class Negotiation:
         self._unheard = ""
         self._unheard_since: float | None = None
         self._inside: JointSave | None = None
-        self._parts: deque[_Part] = deque(maxlen=MAX_PARTS)
+        self._parts = OwnParts(agreement.rank)
         self._files = OwnFiles(agreement.rank)
         self._abandon_why: tuple[Plan, str] | None = None
         self._is_ending = False
-        self._is_over = False  # nothing is read or written any more
         self.worker = Worker("agree", self.turn, run.trouble, is_done=lambda: self.has_left)
         agreement.set_negotiator(self, self.worker.wake)
+        if judging_rank is not None:
+            judging_rank.wake = self.worker.wake
 
     # ---- the thread --------------------------------------------------------------------------------------------
 
@@ -140,56 +117,57 @@ class Negotiation:
 
     def _look(self) -> float:
         agreement = self._agreement
-        exchange = self._opened()
+        exchange = self._line.opened()
         agreement.run_requests()
         if exchange is None:
-            if self._failures == 0 and not self._is_over:
+            if self._line.failures == 0 and not self._line.is_closed:
                 agreement.set_lost(NOTHING_OPEN)
                 self._trouble.once("coordinator", NO_COORDINATOR, NOTHING_OPEN)
-            return self._bounds.reopen_at_most_s if self._is_over else max(0.0, self._open_in())
-        if self._is_over:
-            self._exchange = None  # torch's store closes where nothing holds it
-            return self._bounds.reopen_at_most_s
+            return self._line.opens_in_s
         if self._leader is not None:
             self._leader.turn(exchange)
         self._follow(exchange)
-        self._report(exchange)
-        if self._session:
-            self._files.turn(exchange, self._session)
         self._watch(exchange)
-        if self._session and self._judging_rank is not None:
-            self._judging_rank.turn(exchange, self._session)
-        if self._session and self._phases is not None:
-            self._phases.turn(exchange, self._session)
+        for user in (self._parts, self._files, *self._also) if self._session else ():
+            user.turn(exchange, self._session)
         if self._is_ending or self._has_rank_0_left:
             self._leave(exchange)
         agreement.run_requests()
-        self._failures = 0
+        self._line.failures = 0
         return exchange.quick_s if self._is_urgent() else exchange.poll_s
 
     def end(self) -> None:
         """The run is over: what breaks from now on is no news."""
         self._is_ending = True
 
+    def finish_run(self, until: float, grace_until: float, *, is_saving: bool) -> float:
+        """End, when this rank has told the others what it owes them. Returns until when the run has now.
+
+        grace_until: for what a save still writes, and, where `is_saving`, for the other ranks' parts of it.
+        """
+        began = time.monotonic()
+        # What threads that a save began still write is waited for, or the others would wait for it in vain.
+        wait_until(lambda: self._agreement.is_silent or not self._parts.are_writing, grace_until)
+        until = min(until + time.monotonic() - began, grace_until)
+        wait_until(lambda: self.is_idle, grace_until if is_saving else min(until, time.monotonic() + LATE_S))
+        self.end()
+        is_silent = self._agreement.is_silent  # stuck in its transport: it would not end
+        self.worker.end(0.0 if is_silent else min(until, time.monotonic() + LATE_S))
+        return until
+
     @property
     def is_idle(self) -> bool:
         """This rank has reported everything, and no save waits for the other ranks' parts; or nothing can be heard."""
-        if self._agreement.is_silent or (self._exchange is None and self._failures >= FAILURES_REPORTED):
+        if self._agreement.is_silent or (self._line.exchange is None and self._line.failures >= FAILURES_REPORTED):
             return True
-        if self._agreement.has_requests or self._parts or not self._files.is_idle:
+        if self._agreement.has_requests or not (self._parts.is_idle and self._files.is_idle):
             return False
         return self._leader is None or not self._leader.is_awaiting
 
     @property
-    def is_writing(self) -> bool:
-        """Threads that this rank's part of a save began are still at work: the others wait for them."""
-        now = self._clock.monotonic()
-        return not self._agreement.is_silent and any(not part.is_over(now) for part in tuple(self._parts))
-
-    @property
     def has_left(self) -> bool:
         """This rank has left, and on rank 0 the others know."""
-        return self.is_idle and (self._is_over or self._exchange is None)
+        return self.is_idle and self._line.exchange is None
 
     @property
     def is_in_save(self) -> bool:
@@ -216,25 +194,13 @@ class Negotiation:
             or (self._leader is not None and self._leader.is_busy)
         )
 
-    def _open_in(self) -> float:
-        return self._open_at - self._clock.monotonic()
-
-    def _opened(self) -> Exchange | None:
-        if self._exchange is None and not self._is_over and self._open_in() <= 0:
-            self._exchange = self._open()
-            self._read = None
-            self._open_at = self._clock.monotonic() + self._bounds.reopen_at_most_s
-        return self._exchange
-
     def _broken(self, err: Exception) -> float:
         """What is armed stays armed: at its call this rank tries to hear of it once more."""
-        self._exchange = None
-        wait_s: float = min(self._bounds.reopen_s * 2**self._failures, self._bounds.reopen_at_most_s)
-        self._failures = min(self._failures + 1, 16)
-        self._open_at = self._clock.monotonic() + wait_s
+        self._read = None
+        wait_s = self._line.broke()
         why = f"the ranks' exchange failed: {err!r}"
         self._agreement.set_lost(why)
-        if self._failures >= FAILURES_REPORTED and not self._is_ending:
+        if self._line.failures >= FAILURES_REPORTED and not self._is_ending:
             self._trouble.once("coordinator", NO_COORDINATOR, why)
         else:
             self._trouble.count("exchange_failures")
@@ -254,13 +220,18 @@ class Negotiation:
         text = exchange.get("notice")
         if text != self._read:
             self._read, self._unheard = text, ""
-            self._take(None if text is None else Notice.from_text(text))
+            self._notice = None if text is None else Notice.from_text(text)
         notice = self._notice
+        if notice is not None and notice.is_over and notice.session != self._session:
+            notice = self._notice = None  # of a process that ended before this one began
         if notice is not None:
             if (notice.session, notice.era) != (self._session, self._era):
                 self._join(exchange, notice)
             if notice.plan is not None and notice.plan.number > self._seen:
-                self._answer(exchange, notice.plan)
+                if agreement.arm(notice.plan):
+                    exchange.put(self._key(notice.plan, f"ack/{agreement.rank}"), "1")
+                else:
+                    exchange.put_new(self._key(notice.plan, "fate"), f"{PASSED} {agreement.calls}")
                 self._seen = notice.plan.number
             armed = agreement.armed
             if armed is not None and agreement.is_undecided:
@@ -270,11 +241,6 @@ class Negotiation:
         agreement.set_lost((notice.lost if notice is not None else "") or self._unheard)
         if self._leader is None:
             self._look_at_own_wish(exchange)
-
-    def _take(self, notice: Notice | None) -> None:
-        if notice is not None and notice.is_over and notice.session != self._session:
-            notice = None  # of a process that ended before this one began
-        self._notice = notice
 
     def _join(self, exchange: Exchange, notice: Notice) -> None:
         """Take part in what rank 0 leads now: at the start, or after rank 0 or this rank has restarted.
@@ -300,12 +266,6 @@ class Negotiation:
             exchange.put_new(f"{members}/again", str(agreement.rank))
         self._session, self._era = session, notice.era  # last: what failed above is done again
 
-    def _answer(self, exchange: Exchange, plan: Plan) -> None:
-        if self._agreement.arm(plan):
-            exchange.put(self._key(plan, f"ack/{self._agreement.rank}"), "1")
-        else:
-            exchange.put_new(self._key(plan, "fate"), f"{PASSED} {self._agreement.calls}")
-
     def _look_at_own_wish(self, exchange: Exchange) -> None:
         """Rank 0 knows its own wishes; the others leave theirs where rank 0 looks, until a plan covers them."""
         agreement = self._agreement
@@ -320,31 +280,16 @@ class Negotiation:
         if self._session and wish_of(exchange.get(f"{self._session}/wish")) < wish:
             exchange.put(f"{self._session}/wish", str(int(wish)))
 
-    def _report(self, exchange: Exchange) -> None:
-        """Publish whose part is over; what could not be published is at the next read."""
-        session = self._session or (self._leader.session if self._leader is not None else "")
-        now = self._clock.monotonic()
-        for part in [part for part in self._parts if part.is_over(now)] if session else ():
-            if part.failure is not None:
-                why = f"rank {self._agreement.rank}: {part.failure}"
-                exchange.put_new(f"{session}/{part.save}/failed", why)
-            exchange.put(f"{session}/{part.save}/done/{self._agreement.rank}", "1")
-            self._parts.remove(part)
-
     def _watch(self, exchange: Exchange) -> None:
         """The save that is under way: whether it has ended everywhere, or can end at all."""
         inside = self._inside
         if inside is None:
             return
         if inside.has_begun is None:  # broken off before this rank knew: it did not begin
-            start = exchange.put_new(
-                self._key(inside.plan, "start"), f"rank {self._agreement.rank} could not hear of it"
-            )
-            if start != GO:
+            if not inside.has_started(exchange):
                 self._inside = None
                 return
             self._did_not_hear(inside)
-            self._report(exchange)
         asked, self._abandon_why = self._abandon_why, None
         if asked is not None and asked[0] is inside.plan:
             inside.give_up(exchange, asked[1])
@@ -358,7 +303,7 @@ class Negotiation:
 
     def _did_not_hear(self, inside: JointSave) -> None:
         inside.has_begun = False
-        self._parts.append(_Part(str(inside.plan.number), "it did not hear in time that all ranks save"))
+        self._parts.add(Part(str(inside.plan.number), "it did not hear in time that all ranks save"))
 
     def _leave(self, exchange: Exchange) -> None:
         """This rank comes to no further step, or rank 0 does not: the others need not wait for it."""
@@ -370,17 +315,15 @@ class Negotiation:
                 exchange.put_new(self._key(armed, "start"), gone)
             agreement.disarm()
         if self._leader is None:
-            if self._inside is None:
-                self._mark_left(exchange)
-        elif self._leader.leave(exchange):
-            self._is_over = True
-
-    def _mark_left(self, exchange: Exchange) -> None:
-        """The process that holds torch's store may end now, so nothing is asked of it any more."""
-        if self._session:
-            exchange.put(f"{self._session}/left/{self._agreement.rank}", "1")
-        self._is_over, self._inside = True, None
-        self._agreement.release()
+            if self._inside is not None:
+                return
+            if self._session:
+                exchange.put(f"{self._session}/left/{agreement.rank}", "1")
+            agreement.release()
+        elif not self._leader.leave(exchange):
+            return
+        # The process that holds torch's store may end now. It closes where nothing holds it.
+        self._line.close()
 
     # ---- asked for by the training thread ----------------------------------------------------------------------
 
@@ -389,7 +332,7 @@ class Negotiation:
 
         Returns `GO` where they had agreed on it already, else why not.
         """
-        exchange = self._opened_now()
+        exchange = self._line.opened(at_once=True)
         if exchange is None or not self._session:
             return "the ranks' exchange is not open"
         fate = exchange.put_new(self._key(plan, "fate"), f"{PASSED} {self._agreement.calls}")
@@ -399,32 +342,12 @@ class Negotiation:
     def meet(self, plan: Plan, step: int, objection: str) -> str:
         """All ranks come here at the same call. `GO` where all save; else why not, which is the same everywhere."""
         agreement = self._agreement
-        exchange = self._opened_now()
+        exchange = self._line.opened(at_once=True)
         if exchange is None or not self._session:
             return agreement.lost or "the ranks' exchange is not open"
-        start, number = self._key(plan, "start"), agreement.rank
-        if objection:
-            exchange.put_new(start, f"rank {number}: {objection}")
-        held = exchange.put_new(self._key(plan, "step"), str(step))
-        if held != str(step):
-            exchange.put_new(start, f"{AT_OTHER_STEPS}: rank {number} at {step}, another one at {held}")
-        self._inside = inside = JointSave(
-            plan, self._session, agreement=agreement, is_waiting=self._is_waiting, clock=self._clock
-        )
-        exchange.put(self._key(plan, f"here/{number}"), own_process())
-        until = self._clock.monotonic() + agreement.meet_s()
-        pause = threading.Event()
-        while (decided := exchange.get(start)) is None:
-            agreement.report_alive()
-            if self._leader is not None and self._leader.are_all_here(exchange, plan):
-                exchange.put_new(start, GO)
-            elif self._clock.monotonic() > until:
-                exchange.put_new(start, f"the other ranks did not come to the agreed step {step} within seconds")
-            else:
-                pause.wait(exchange.quick_s)
-        if decided == GO:
-            inside.has_begun = True
-        else:
+        self._inside = inside = JointSave(plan, self._session, agreement, self._is_waiting, self._clock)
+        decided = inside.meet(exchange, step, objection, self._leader.are_all_here if self._leader else None)
+        if decided != GO:
             self._inside = None
         return decided
 
@@ -437,32 +360,21 @@ class Negotiation:
         elif plan.wish.stops:
             self._agreement.owe_stop()
 
-    def finish(
-        self,
-        save: str,
-        failure: str | None,
-        over: Over | None,
-        writers: Sequence[threading.Thread],
-        files: PartFiles | None,
-    ) -> str:
-        """This rank's part of a save is over, but for what `writers` still write.
-
-        over: on rank 0, what to call when that of all ranks is.
-        """
-        if self._is_over:
+    def finish(self, part: Part) -> str:
+        """This rank's part of a save is over, but for what its writers still write."""
+        over, files = part.over, part.files
+        if self._line.is_closed:
             if over is not None:
-                over(failure or LEFT, {})
+                over(part.failure or LEFT, {})
             return GO
         if self._leader is not None:
             if over is not None:
-                self._leader.await_parts(save, over)
+                self._leader.await_parts(part.save, over)
             if files is not None and files.root is not None:
-                self._leader.lies_at(save, files.root)
-        elif files is not None and failure is None:
-            self._files.tell(save, files.began, self._clock.monotonic() + self._bounds.must_finish_s)
-        self._parts.append(_Part(save, failure, writers, self._clock.monotonic() + WRITERS_S))
-        if self._exchange is not None:
-            self._report(self._exchange)
+                self._leader.lies_at(part.save, files.root)
+        elif files is not None and part.failure is None:
+            self._files.tell(part.save, files.began, self._clock.monotonic() + self._bounds.must_finish_s)
+        self._parts.add(part)
         return GO
 
     def abandon(self, plan: Plan, why: str) -> None:
@@ -472,13 +384,6 @@ class Negotiation:
         """
         self._abandon_why = (plan, why)
         self._abandoned(why)
-
-    def _opened_now(self) -> Exchange | None:
-        """A plan's call has come: a broken exchange is opened again at once, which takes milliseconds or fails."""
-        if self._exchange is None and self._failures == 1:
-            self._open_at = self._clock.monotonic()
-            return self._opened()
-        return self._exchange
 
     def _key(self, plan: Plan, name: str) -> str:
         return f"{self._session}/{plan.number}/{name}"

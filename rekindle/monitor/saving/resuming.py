@@ -21,20 +21,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from rekindle.checkpoints.counts import Counted, closest
-from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, steps_at
+from rekindle.checkpoints.folders import newest_complete, path_of, problems_at, sealed_at, steps_at
+from rekindle.checkpoints.found import Stamp
+from rekindle.checkpoints.listed import sealed_in_listing
 from rekindle.checkpoints.marks import is_forensic, mark_key, quarantine_prefix
-from rekindle.checkpoints.verdict import OF_ANOTHER, Fault, Problem, sealed_since, texts
+from rekindle.checkpoints.verdict import OF_ANOTHER, Evidence, Fault, Problem, sealed_since, texts
 from rekindle.monitor.base.aws import Clients
 from rekindle.monitor.base.trouble import logger
 from rekindle.monitor.mail.boxes import Box, document
 from rekindle.monitor.mail.holding import lives_in
 from rekindle.monitor.mail.slurm import Unplanned
-from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.saved import Upload, local_path
 from rekindle.protocol.keys import fence_key, manifest_key, manifest_prefix, parse_key
 from rekindle.protocol.launch_orders import ResumePlan
 from rekindle.protocol.mailbox import Fence
-from rekindle.protocol.manifests import Manifest
+from rekindle.protocol.manifests import ITSELF, Manifest, relative_path
 from rekindle.protocol.wire import Place
 
 LOOK_S = 4.0  # a start is not held up by slow storage
@@ -164,10 +165,12 @@ class _SearchPlace:
         lives = lives_in(self.box)
         newer: list[Manifest] = []
         unread: Manifest | None = None
-        for manifest in self._manifests(keys):
+        passed: set[str] = set()  # attempts that do not count: what decides that is the same in all of their manifests
+        for manifest in self._manifests(keys, passed):
             since = sealed_since(manifest, newer)
             newer.append(manifest)
             if not counts(manifest):
+                passed.add(manifest.attempt)
                 continue
             if unread is not None and unread.saved_at - manifest.saved_at > UNREAD_COSTS:
                 break
@@ -193,14 +196,24 @@ class _SearchPlace:
                 logger.warning("Whether the checkpoint of step %d is finite is not known: %s", manifest.step, _UNREAD)
         return _Sealed(unread, tuple(barred), tuple(own))
 
-    def _keys(self, only: str | None) -> list[str]:
-        """Of the manifests in the box, newest first."""
+    def _keys(self, only: str | None) -> list[tuple[str, str]]:
+        """Of the manifests in the box, each with its attempt, newest first."""
         names = () if self.box is None else self.box.names(manifest_prefix())
         parsed = ((key, parse_key(key)) for key in sorted(names, reverse=True))  # twelve digits sort as numbers do
-        return [key for key, of in parsed if of is not None and (only is None or of.name == only)][:MAX_READ]
+        return [(key, of.name) for key, of in parsed if of is not None and (only is None or of.name == only)]
 
-    def _manifests(self, keys: Sequence[str]) -> Iterator[Manifest]:
-        for key in keys:
+    def _manifests(self, keys: Sequence[tuple[str, str]], passed: Collection[str]) -> Iterator[Manifest]:
+        """At most MAX_READ, beside one of each attempt that is passed over: such a one may have left very many.
+
+        passed: those attempts, as the caller learns of them.
+        """
+        read = 0
+        for key, attempt in keys:
+            if attempt in passed:
+                continue
+            if read - len(passed) >= MAX_READ:
+                return
+            read += 1
             manifest = None if self.box is None else document(self.box, key, Manifest.from_json, f"manifest {key}")
             if manifest is not None and manifest.key == key:
                 yield manifest
@@ -286,3 +299,42 @@ def _quarantined(upload: Upload | None, box: Box | None) -> Callable[[str], bool
         return any(mark_key(root) in marks for root in roots)
 
     return is_quarantined
+
+
+def problems_of(
+    manifest: Manifest, path: str | None, clients: Clients, *, since: int | None = None, looks_inside: bool = False
+) -> tuple[Problem, ...]:
+    """What keeps it from being what was sealed: at `path`, or in S3. Raises: botocore's errors.
+
+    since, looks_inside: see `sealed_at`.
+    """
+    if path is None:
+        return _sealed_in_s3(manifest, clients, since)
+    return sealed_at(manifest, path, since=since, looks_inside=looks_inside)
+
+
+def _sealed_in_s3(manifest: Manifest, clients: Clients, since: int | None) -> tuple[Problem, ...]:
+    """What keeps the objects at its root from being those that were sealed. Raises: botocore's errors.
+
+    since: see `verdict.sealed_since`.
+    """
+    place = Place.parse(manifest.root, "root")
+    bucket = place.bucket or ""
+    own = {item.path for item in manifest.files}
+    there = {
+        path: item
+        for item in clients.objects(bucket, place.path)
+        if (path := relative_path(place.path, item.key)) is not None and path in own
+    }
+    evidence = Evidence(
+        step=manifest.step,
+        manifest=manifest,
+        stamps={path: Stamp(item.bytes, etag=item.etag or None) for path, item in there.items()},
+        sealed_since=since,
+        classes={path: item.storage for path, item in there.items()},
+    )
+
+    def read(path: str, start: int, length: int) -> bytes | None:
+        return clients.read_part(bucket, place.path if path == ITSELF else place.join(path).path, start, length)
+
+    return sealed_in_listing(evidence, read)

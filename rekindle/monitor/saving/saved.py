@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -118,29 +118,19 @@ def local_path(uri: str | None, upload: Upload | None) -> str | None:
     return None if uri.startswith("s3://") else uri.removeprefix("file://")
 
 
-class SampleCounter(Protocol):
-    """A sampler that all ranks use alike."""
-
-    @property
-    def used_by_step(self) -> int:
-        """Samples, by all ranks."""
-        ...
-
-    def used(self, step: int) -> int | None:
-        """The samples that were used up to a step; None where that is not known."""
-        ...
+_sampler: tuple[weakref.WeakMethod[Callable[[int], int | None]], int] | None = None
 
 
-_newest: weakref.ref[SampleCounter] | None = None
+def watch_samples(used: Callable[[int], int | None], used_by_step: int) -> None:
+    """Manifests of this process say from now on what a sampler counts, by all ranks, for as long as it lives.
 
-
-def watch_samples(counter: SampleCounter) -> None:
-    """Manifests of this process say from now on what this one counts."""
-    global _newest
-    _newest = weakref.ref(counter)
+    used: its method, for the samples that were used up to a step; None where that is not known.
+    """
+    global _sampler
+    _sampler = weakref.WeakMethod(used), used_by_step
 
 
 def samples_at(step: int) -> tuple[int | None, int | None]:
     """(samples that were used up to the step, samples per step); None where they are not known. For any thread."""
-    counter = None if _newest is None else _newest()
-    return (None, None) if counter is None else (counter.used(step), counter.used_by_step)
+    used = None if _sampler is None else _sampler[0]()
+    return (None, None) if _sampler is None or used is None else (used(step), _sampler[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from rekindle.checkpoints.marks import is_forensic
 from rekindle.checkpoints.verdict import texts
@@ -29,8 +29,8 @@ from rekindle.monitor.saving.measure import (
     SaveUnsettled,
     measure,
 )
-from rekindle.monitor.saving.objects import problems_of
 from rekindle.monitor.saving.own_saves import OwnSaves
+from rekindle.monitor.saving.resuming import problems_of
 from rekindle.monitor.saving.saved import SaveJob, Upload, local_path
 from rekindle.protocol.mailbox import ReplyOutcome
 from rekindle.protocol.manifests import POISONED, Manifest, ManifestFile, SaveKind
@@ -68,43 +68,31 @@ class _PendingSave:
     tries: int = 0
 
 
+@dataclass(eq=False)
 class Sealer:
     """Writes the manifests of finished saves.
 
     Any thread may call `submit`, which never blocks. `turn` does all I/O, and only the sealing thread calls it.
+
+    manifest_of: the manifest of (save, root, files). on_failed: called with (step, why) for a save that gets no
+    manifest. own: the run's other checkpoints.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        *,
-        box: Box,
-        mail: Mail,
-        requests: Requests,
-        hasher: Hasher,
-        manifest_of: Callable[[SaveJob, str, tuple[ManifestFile, ...]], Manifest],
-        upload: Upload | None,
-        on_failed: Callable[[int, str], None],
-        on_done: Callable[[], None],
-        own: OwnSaves | None = None,
-    ) -> None:
-        """Create the sealer of one process.
+    run: Run
+    _: KW_ONLY
+    box: Box
+    mail: Mail
+    requests: Requests
+    hasher: Hasher
+    manifest_of: Callable[[SaveJob, str, tuple[ManifestFile, ...]], Manifest]
+    upload: Upload | None
+    on_failed: Callable[[int, str], None]
+    own: OwnSaves
 
-        manifest_of: the manifest of (save, root, files).
-        on_failed: called with (step, why) for a save that gets no manifest. on_done: after each save, sealed or not.
-        own: the run's other checkpoints.
-        """
-        self._box = box
-        self._mail = mail
-        self._requests = requests
+    def __post_init__(self) -> None:
+        run = self.run
         self._clients, self._clock, self._trouble = run.clients, run.clock, run.trouble
-        self._hasher = hasher
-        self._manifest_of = manifest_of
-        self._upload = upload
         self._has_others = run.identity.world_size > 1  # which write parts of the checkpoints
-        self._own = own or OwnSaves()
-        self._on_failed = on_failed
-        self._on_done = on_done
         # Reentrant: a signal handler of the training script may call submit while its own thread holds the lock.
         self._lock = threading.RLock()
         self._pending: list[_PendingSave] = []
@@ -134,7 +122,7 @@ class Sealer:
 
     def turn(self) -> float:
         """Seal the pending saves. Returns the seconds to wait before the next call."""
-        self._own.learn()
+        self.own.learn()
         self._drop_oldest()
         while (save := self._next()) is not None:
             wait_s = self._seal(save)
@@ -161,12 +149,12 @@ class Sealer:
         try:
             if save.measured is None:
                 save.measured = self._measure(job)
-            if not self._mail.may_write() and self._requests.superseded_by is None:
+            if not self.mail.may_write() and self.requests.superseded_by is None:
                 return HOLD_LOOK_S  # another process may hold the run
-            self._mail.read_fence()
-            if self._requests.superseded_by is not None:
+            self.mail.read_fence()
+            if self.requests.superseded_by is not None:
                 for request in job.requests:
-                    self._mail.answer(request, ReplyOutcome.REFUSED, "this attempt was superseded while it saved")
+                    self.mail.answer(request, ReplyOutcome.REFUSED, "this attempt was superseded while it saved")
                 self._done(save)
                 return None
             own = self._manifest(job, save.measured)
@@ -186,7 +174,7 @@ class Sealer:
                 return None
             return SETTLING_S
         except Exception as err:  # of AWS or of the file system: worth another attempt
-            mailbox_failed(self._trouble, self._box, "sealing a checkpoint", err)
+            mailbox_failed(self._trouble, self.box, "sealing a checkpoint", err)
             save.measured = None  # the files may be removed or rewritten before the next attempt
             wait_s = RETRY_S if job.is_urgent else min(MAX_RETRY_S, RETRY_S * 2 ** min(save.tries, 8))
             return self._retry_later(save, f"the manifest could not be written: {err!r}", wait_s)
@@ -209,9 +197,9 @@ class Sealer:
                 step=job.step,
                 began=job.began,
                 writers=job.writers,
-                own=self._own,
+                own=self.own,
                 told=job.told,
-                is_copied=self._upload is not None and self._upload.to_uri(raw) != raw,
+                is_copied=self.upload is not None and self.upload.to_uri(raw) != raw,
             ),
             is_preempted=lambda: not job.is_urgent and self.has_urgent,
         )
@@ -222,12 +210,12 @@ class Sealer:
     def _manifest(self, job: SaveJob, measured: MeasuredSave) -> Manifest:
         """Where the files are copied elsewhere, what they are here says nothing of the copies."""
         root, files = measured.root, measured.files
-        if self._upload is not None and (copied := self._upload.to_uri(root)) != root:
+        if self.upload is not None and (copied := self.upload.to_uri(root)) != root:
             root, files = (
                 copied,
                 tuple(ManifestFile(path=item.path, bytes=item.bytes, step=item.step) for item in files),
             )
-        manifest = self._manifest_of(job, root, files)
+        manifest = self.manifest_of(job, root, files)
         return manifest if measured.nan is None else replace(manifest, poisoned=True, loss=None)
 
     # ---- the one manifest of a step ----------------------------------------------------------------------------
@@ -240,9 +228,9 @@ class Sealer:
         """
         body = own.to_json()
         for _ in range(MAX_CONFLICTS):
-            if self._box.put_new(own.key, body):
+            if self.box.put_new(own.key, body):
                 return own
-            existing = self._box.get(own.key)
+            existing = self.box.get(own.key)
             if existing == body:  # our own: it was written, but the answer was lost
                 return own
             if existing is None:
@@ -253,7 +241,7 @@ class Sealer:
                 if chosen is first:
                     return first
                 own, body = chosen, chosen.to_json()
-            if self._box.replace(own.key, body, existing):
+            if self.box.replace(own.key, body, existing):
                 return own
         raise OSError(f"{own.key} is being written by something else")
 
@@ -275,7 +263,7 @@ class Sealer:
     def _problems(self, manifest: Manifest) -> tuple[str, ...]:
         """What is wrong with a manifest's files, apart from being poisoned. Raises: errors of the transport."""
         manifest = replace(manifest, poisoned=False)
-        return texts(problems_of(manifest, local_path(manifest.root, self._upload), self._clients))
+        return texts(problems_of(manifest, local_path(manifest.root, self.upload), self._clients))
 
     # ---- afterwards --------------------------------------------------------------------------------------------
 
@@ -285,7 +273,7 @@ class Sealer:
         if current.root == own.root:
             self._trouble.count("manifests_written")
             if measured.stamps:
-                self._hasher.submit(current, measured.root.removeprefix("file://"), measured.stamps)
+                self.hasher.submit(current, measured.root.removeprefix("file://"), measured.stamps)
         else:
             self._trouble.once(
                 "manifests_refused",
@@ -301,7 +289,7 @@ class Sealer:
             logger.info("An emergency checkpoint: %s", why)
         for request in job.requests:
             is_usable = not current.poisoned or is_forensic(request.request_id)
-            self._mail.answer(
+            self.mail.answer(
                 request,
                 ReplyOutcome.SAVED if is_usable else ReplyOutcome.CANNOT,
                 why if is_usable else f"{why}; {POISONED}",
@@ -320,15 +308,14 @@ class Sealer:
         return wait_s
 
     def _give_up(self, save: _PendingSave, why: str) -> None:
-        self._on_failed(save.job.step, why)
+        self.on_failed(save.job.step, why)
         for request in save.job.requests:
-            self._mail.answer(request, ReplyOutcome.CANNOT, why, step=save.job.step)
+            self.mail.answer(request, ReplyOutcome.CANNOT, why, step=save.job.step)
         self._done(save)
 
     def _done(self, save: _PendingSave) -> None:
         with self._lock:
             self._pending.remove(save)
-        self._on_done()
 
 
 def _parsed(raw: bytes) -> Manifest | None:

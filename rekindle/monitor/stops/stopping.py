@@ -15,19 +15,16 @@ from rekindle.monitor.stops.signals import Signals
 from rekindle.monitor.stops.termination import Termination, TerminationState
 from rekindle.monitor.stops.wakeup import Wakeup
 
-if TYPE_CHECKING:  # where signals are taken; on Slurm
+if TYPE_CHECKING:  # where signals are taken
     from rekindle.monitor.liveness.peers import LocalWorkers
-    from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal
 
 WISHES: Final = (signal.SIGUSR1,)  # Slurm's, for a save: `scancel --signal`, `sbatch --signal`
-WORD: Final = "USR2"  # which signal asks for stacks, in the heartbeat and in the order
 
 
 class Stopping:
     """`begin`, `end` and `forked` are for the thread that calls them on the monitor; the rest is for any thread.
 
     is_sealed: whether no save waits for its manifest. can_save: whether an emergency save is possible at all.
-    write_stacks: writes this rank's report of its stacks, which a signal asks for.
     """
 
     def __init__(
@@ -37,15 +34,12 @@ class Stopping:
         stall: StallWatch,
         can_save: Callable[[], bool],
         is_sealed: Callable[[], bool],
-        write_stacks: Callable[[], None],
     ) -> None:
         self._state, self._clock, self._trouble = run.state, run.clock, run.trouble
         self._stall = stall
         self._can_save = can_save
         self._is_sealed = is_sealed
         self._wakeup = Wakeup(run.trouble)
-        self._write_stacks = write_stacks
-        self._asked: StacksOnSignal | None = None
         self.signals = Signals(self._wakeup.handled)
         self._workers: LocalWorkers | None = None
         self._termination = Termination(
@@ -60,27 +54,15 @@ class Stopping:
         self._unheeded_steps = 0  # steps that it did since then without reading it
         self.should_stop = False  # all ranks have agreed to stop
 
-    def begin(
-        self,
-        signals: Sequence[signal.Signals],
-        wishes: Sequence[signal.Signals],
-        *,
-        env: Mapping[str, str],
-        may_be_asked: bool,
-    ) -> None:
+    def begin(self, signals: Sequence[signal.Signals], *, env: Mapping[str, str], takes_slurms: bool) -> None:
         """Take the signals; see `LiveMonitor.begin`. What cannot be taken is left as it is, with one warning."""
-        if not (signals or wishes or may_be_asked):
+        wishes = WISHES if takes_slurms else ()
+        if not (signals or wishes):
             return
         if threading.current_thread() is not threading.main_thread():
-            if signals or wishes:
-                self._trouble.once("signals", "Signals are left alone: this is not the main thread")
+            self._trouble.once("signals", "Signals are left alone: this is not the main thread")
             return
-        asked: StacksOnSignal | None = None
-        if may_be_asked:
-            from rekindle.monitor.stops.stacks_on_signal import StacksOnSignal, is_free
-
-            asked = StacksOnSignal(self._write_stacks, self._wakeup, self._trouble) if is_free() else None
-        hears = (asked is not None or signal.SIGTERM in signals) and self._wakeup.begin(self._termination.turn)
+        hears = signal.SIGTERM in signals and self._wakeup.begin(self._termination.turn)
         if hears:
             from rekindle.monitor.liveness.peers import LocalWorkers
 
@@ -89,12 +71,6 @@ class Stopping:
         elif signal.SIGTERM in signals:
             self._trouble.once("signals", "SIGTERM is left alone: the process may have no more threads or files")
         self.signals.install([number for number in signals if hears or number != signal.SIGTERM], wishes)
-        if hears and asked is not None and asked.begin():
-            self._asked = asked
-
-    def can_be_asked(self) -> bool:
-        """Whether a signal for this rank's stacks would be heard, and would kill nothing on this node."""
-        return self._asked is not None and self._asked.is_safe(self._clock.monotonic())
 
     def tell(self) -> bool:
         """`should_stop`, for the script: from now on it knows."""
@@ -135,21 +111,16 @@ class Stopping:
         if self.owes_the_end and not is_exit:
             self.signals.give_back(signal.SIGTERM)
         self.signals.restore()
-        self._end_asked()
         self._wakeup.end()
 
     def forked(self) -> None:
         """In a forked child: put the handlers back that were there before the monitor."""
         self._termination.end()
-        for forget in (self._wakeup.forked, self.signals.forked, self._end_asked):
+        for forget in (self._wakeup.forked, self.signals.forked):
             try:
                 forget()
             except BaseException as err:
                 note(self._trouble.inner, "fork", err)
-
-    def _end_asked(self) -> None:
-        if self._asked is not None:
-            self._asked.end()
 
     def _situation(self) -> TerminationState:
         workers = self._workers

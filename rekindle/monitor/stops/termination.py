@@ -91,23 +91,20 @@ def still_limit_s(now: TerminationState) -> float:
     return max(STILL_FLOOR_ELASTIC_S if now.is_elastic else STILL_FLOOR_S, STILL_FACTOR * now.usual_step_s)
 
 
+@dataclass(eq=False, kw_only=True)
 class Termination:
-    """`heard` and `turn` are for the thread that hears signals. Nothing happens before the first SIGTERM."""
+    """`heard` and `turn` are for the thread that hears signals. Nothing happens before the first SIGTERM.
 
-    def __init__(
-        self,
-        *,
-        signals: Signals,
-        clock: Clock,
-        grace_s: float,
-        situation: Callable[[], TerminationState],
-        moved_at: Callable[[], float],
-    ) -> None:
-        self._signals = signals
-        self._clock = clock
-        self._grace_s = grace_s
-        self._situation = situation
-        self._moved_at = moved_at
+    grace_s: see `why_to_end`. moved_at: when the training thread last did, by the clock.
+    """
+
+    signals: Signals
+    clock: Clock
+    grace_s: float
+    situation: Callable[[], TerminationState]
+    moved_at: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._heard: list[float] = []  # when the interpreter heard a SIGTERM, in C
         self._handled: list[float] = []  # when the main thread ran our handler for it
         self._is_over = False
@@ -115,7 +112,7 @@ class Termination:
 
     def heard(self, is_from_python: bool) -> None:
         if not self._is_over:
-            (self._handled if is_from_python else self._heard).append(self._clock.monotonic())
+            (self._handled if is_from_python else self._heard).append(self.clock.monotonic())
 
     def end(self) -> None:
         """The run has ended, and no signal is put off any more."""
@@ -124,18 +121,18 @@ class Termination:
     def turn(self) -> float | None:
         """Read, and act. Returns seconds until the next read; None where no SIGTERM waits."""
         came = self._heard if len(self._heard) >= len(self._handled) else self._handled
-        if self._is_over or not came or not self._signals.is_ours(signal.SIGTERM):
+        if self._is_over or not came or not self.signals.is_ours(signal.SIGTERM):
             return None
-        if not self._signals.can_give_back(signal.SIGTERM):
+        if not self.signals.can_give_back(signal.SIGTERM):
             return None  # the script's own handler was called, or it ignores the signal
-        now = self._clock.monotonic()
-        if not self._handled and self._moved_at() > came[0] + 1.0:
+        now = self.clock.monotonic()
+        if not self._handled and self.moved_at() > came[0] + 1.0:
             # The main thread would have run the handler before it went on: not ours. Between fork and exec a child
             # shares the descriptor, and a signal to it is heard here.
             self._heard.clear()
             return None
         insists = len(came) >= INSISTS_AT or came[-1] - came[0] >= SAME_WISH_S
-        situation = self._situation()
+        situation = self.situation()
         if situation.can_save:
             self._unsavable_at = None
         elif self._unsavable_at is None:
@@ -144,11 +141,11 @@ class Termination:
             situation,
             since_s=now - came[0],
             insists=insists,
-            grace_s=self._grace_s,
+            grace_s=self.grace_s,
             unsavable_s=None if self._unsavable_at is None else now - self._unsavable_at,
         )
         if why is None:
             return LOOK_S
         # Not here: the stuck main thread may hold the lock of a log handler.
         BackgroundCall("log").run(lambda: logger.warning("Rekindle gives SIGTERM its effect back: %s", why), LOG_WAIT_S)
-        return LOOK_S if not self._signals.give_back(signal.SIGTERM) else None
+        return LOOK_S if not self.signals.give_back(signal.SIGTERM) else None

@@ -30,7 +30,6 @@ class Wakeup:
         self._writes: int | None = None
         self._on_signal: dict[int, Callable[[bool], None]] = {}
         self._turn: Callable[[], float | None] = lambda: None
-        self.hears_in_c = False  # also while the main thread is stuck; not where the script has a wakeup descriptor
 
     def begin(self, turn: Callable[[], float | None]) -> bool:
         """Start the thread; whether that was possible. Raises nothing.
@@ -53,7 +52,6 @@ class Wakeup:
             return False
         self._reads, self._writes = reads, writes
         taken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-        self.hears_in_c = taken == -1
         if taken != -1:
             signal.set_wakeup_fd(taken)
         return True
@@ -93,7 +91,6 @@ class Wakeup:
             os.close(reads)
 
     def _give_up_descriptor(self, ours: int) -> None:
-        self.hears_in_c = False
         set_now = signal.set_wakeup_fd(-1)
         if set_now not in (-1, ours):
             signal.set_wakeup_fd(set_now)

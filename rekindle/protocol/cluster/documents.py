@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final
 
 from rekindle.compat import StrEnum
 from rekindle.protocol.bounds import Count, Identity, Items, Required, Sparse, Text, Whole, Words
-from rekindle.protocol.cluster.names import AttemptName, ClusterName
+from rekindle.protocol.cluster.names import AttemptName, ClusterName, cluster_prefix
 from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, NodeCount, NodeName, SlurmJobId
 from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.codec import Document
@@ -180,8 +180,7 @@ class AttemptDoc(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec(Message):
     """What is needed to submit a Slurm job again, also from another head node. It holds no times: the same has the same
-    name. The whole is on the cluster's own file system alone. In the cluster state its `script` is empty, and `hashes`
-    has keyed hashes of what is not told: variables, `(script)`, `(arguments)`.
+    name. It is on the cluster's own file system alone.
 
     `options` are sbatch's long options with their values (None for a flag), what the job was given beyond its script's
     own `#SBATCH` lines included. `environment` is the submitter's; names in `left_out` looked like secrets and are not
@@ -200,8 +199,6 @@ class JobSpec(Message):
     left_out: Lines = ()
     dependency: Annotated[str, Text(64 * 1024)] = ""
     shown: Mapping[str, str] = field(default_factory=dict)
-    script_path: FilePath = ""
-    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
@@ -286,3 +283,20 @@ class FoundDoc(Message):
     job_id: Identity
     seen_at: datetime
     checkpoints: Annotated[tuple[FoundCheckpoint, ...], Items(MAX_CHECKPOINTS), Required()] = ()
+
+
+MAX_FOLLOWED: Final = 20_000
+
+
+def followed_key(cluster: str) -> str:
+    return f"{cluster_prefix(cluster)}followed.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedDoc(Message):
+    """The names, in order; each one's own document says the rest."""
+
+    LIMIT_BYTES: ClassVar[int] = 4 * 1024 * 1024
+
+    cluster: ClusterName
+    attempts: Annotated[tuple[AttemptName, ...], Items(MAX_FOLLOWED), Required()] = ()

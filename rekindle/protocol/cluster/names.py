@@ -162,13 +162,6 @@ def attempt_key(attempt: str) -> str:
     return f"{attempts_prefix(parse_attempt(attempt).cluster)}/{attempt}.json"
 
 
-def spec_key(cluster: str, name: str) -> str:
-    """Of what is told of how a job was submitted."""
-    if re.fullmatch(r"[0-9a-f]{64}", name) is None:
-        raise MailboxError("spec", "must be 64 lower-case hex digits")
-    return f"{cluster_prefix(cluster)}specs/{name}.json"
-
-
 def order_key(cluster: str, token: str) -> str:
     return f"{cluster_prefix(cluster)}orders/{check_id(token, 'token')}.json"
 

@@ -58,8 +58,6 @@ class Verb(StrEnum):
     RESUME = "resume"  # undo a drain of ours; another owner's is refused
     MARK = "mark"  # state=fail reason="Action:Replace|Reboot": HyperPod's own repair
     REBOOT = "reboot"  # scontrol reboot ASAP: plain Slurm
-    STACKS = "stacks"  # scancel --signal: all ranks write their stacks; the run's own heartbeat states at which signal
-    READ = "read"  # read everything again now and bring the cluster state up to date
 
 
 class Repair(StrEnum):
@@ -132,8 +130,6 @@ NEEDED: Final[Mapping[Verb, tuple[str, ...]]] = {
     Verb.RESUME: ("node",),
     Verb.MARK: ("node", "repair"),
     Verb.REBOOT: ("node",),
-    Verb.STACKS: ("attempt", "slurm_job", "signal"),
-    Verb.READ: (),
 }
 
 

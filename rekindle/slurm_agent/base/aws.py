@@ -133,6 +133,20 @@ def code_of(err: Exception) -> str:
     return type(err).__name__
 
 
+def read_object(s3: Any, bucket: str, key: str, *, limit: int) -> bytes | None:
+    """An object's first `limit` + 1 bytes, so that a reader sees one that is too long; None where nothing is there.
+
+    `s3` is a boto3 client. Raises: AwsError.
+    """
+    try:
+        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read(limit + 1)
+    except ClientError as err:
+        if code_of(err) in ("NoSuchKey", "404"):
+            return None
+        raise
+    return body
+
+
 def is_away(err: Exception) -> bool:
     """True where the same call may work later without anyone's doing: no network, throttled, AWS's own trouble."""
     if isinstance(err, ClientError):

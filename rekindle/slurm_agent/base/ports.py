@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from rekindle.compat import StrEnum
-from rekindle.protocol.cluster.documents import NodeFacts
+from rekindle.protocol.cluster.documents import CauseDoc, NodeFacts
 from rekindle.protocol.cluster.orders import Barred
 
 
@@ -131,11 +131,19 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing about how Slurm is set up. `is_ok` None: it may go wrong by this one day."""
+    """One thing that `--check` tells. `is_ok` None: worth knowing, and no reason to fail."""
 
     what: str
     text: str
     is_ok: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputVerdict:
+    """What a start's output says: in a sentence for people, "" for nothing, and as fields for programs."""
+
+    text: str = ""
+    cause: CauseDoc | None = None
 
 
 class Memory(Protocol):

@@ -64,6 +64,7 @@ OF_SRUN: Final = frozenset(
         "WAIT",
     )
 )
+ALL: Final = ("",)  # a prefix of every name
 OF_A_RUN: Final = ("REKINDLE_", "SLURM_JOB_ID", "SLURM_JOB_DEPENDENCY")  # by which another start of a run is known
 # sbatch would wait for the job's end, or ask another cluster.
 OF_THE_CALL: Final = frozenset({"SBATCH_WAIT", "SBATCH_CLUSTERS", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"})
@@ -133,9 +134,6 @@ class StateFiles:
 
     def variables(self, job: int, names: Collection[str], prefixes: tuple[str, ...] = ()) -> Mapping[str, str]:
         return variables_of(self.location, job, names, prefixes)
-
-    def environment(self, job: int) -> Mapping[str, str]:
-        return environment_of(self.location, job).all or {}
 
     def arguments(self, job: Job, line: str, version: str) -> tuple[str, ...] | None:
         """line: its `SubmitLine`."""

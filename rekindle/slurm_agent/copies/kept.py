@@ -1,4 +1,4 @@
-"""What is needed to submit jobs again, on the cluster's own file system, and what of it may leave the head node.
+"""What is needed to submit jobs again, on the cluster's own file system: nothing of it leaves the cluster.
 
 It lies beside slurmctld's own copies, in StateSaveLocation, which the head nodes of a cluster share; else in the
 agent's state directory. Its name is a keyed hash of it, with a key that lies there too: what the cluster state names is
@@ -17,31 +17,19 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from rekindle.protocol.cluster.documents import MAX_SPEC_BYTES, JobSpec
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import SlurmError
-from rekindle.slurm_agent.copies.capture import is_secret
 from rekindle.slurm_agent.copies.hashes import ValueHashes
 
 FOLDER: Final = "rekindle"
 KEY: Final = "key"
 KEPT_S: Final = 90 * 24 * 3600.0  # as long as the cluster state (infra/template/storage.yaml)
 MAX_UNWRITTEN: Final = 1000  # in memory, while the file system is full or read-only
-SCRIPT: Final = "(script)"
-ARGUMENTS: Final = "(arguments)"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
-# Variables whose values may leave the head node: how a training is set up, and where things lie.
-_MAY_LEAVE: Final = re.compile(
-    r"(?:SLURM|SBATCH|NCCL|FI|CUDA|NVIDIA|TORCH|PYTORCH|OMP|MKL|KMP|UCX|OMPI|PMIX|GLOO|XLA|NEURON|HIP|ROCR|RCCL|MASTER)_"
-    r"[A-Z0-9_]{1,80}|WORLD_SIZE|RANK|LOCAL_RANK|PATH|[A-Z_]{1,40}_(?:PATH|HOME|DIR)|HOME|PWD|TMPDIR|SHELL|USER|LOGNAME"
-    r"|LANG|LC_ALL|TZ|VIRTUAL_ENV|CONDA_PREFIX|PYTHONPATH|REKINDLE_(?:MAILBOX|CHECKPOINT_URI|CHECKPOINT_DIR|PROTECT|CLUSTER)"
-)
-_MAY_NOT: Final = re.compile(r"JWT|EXPORT")  # a token of slurmctld's; the values given to --export
-_WITH_PASSWORD: Final = re.compile(r"://[^/\s]*@|[?&][^=\s]*(?:sig|token|key|secret)[^=\s]*=", re.IGNORECASE)
 
 
 class SpecFolder:
@@ -59,8 +47,8 @@ class SpecFolder:
         self._unwritten: dict[str, bytes] = {}
         self._key: bytes | None = None
 
-    def put(self, spec: JobSpec) -> tuple[str, JobSpec]:
-        """Its name, and what may be told of it. What cannot be written is kept in memory, and written later.
+    def put(self, spec: JobSpec) -> str:
+        """Its name. What cannot be written is kept in memory, and written later.
 
         Raises: MailboxError for one that is too large.
         """
@@ -69,7 +57,7 @@ class SpecFolder:
         if len(self._unwritten) < MAX_UNWRITTEN:
             self._unwritten[name] = body
         self.write()
-        return name, published(spec, self.hashes)
+        return name
 
     def write(self) -> bool:
         """Write down what is not yet. False: that cannot be done now."""
@@ -160,34 +148,6 @@ class SpecFolder:
         if not path.exists():
             _write(path, self._key, is_new=True)
         self._key = path.read_bytes()
-
-
-def published(spec: JobSpec, hashes: ValueHashes) -> JobSpec:
-    """What the cluster state may hold of it: values of `_MAY_LEAVE` alone, of all else keyed hashes; of the script and
-    its arguments too, beside the script's path."""
-    plain = {name: given for name, given in spec.environment.items() if may_leave(name, given)}
-    hidden = {name: given for name, given in spec.environment.items() if name not in plain}
-    hidden |= {SCRIPT: spec.script, ARGUMENTS: "\0".join(spec.arguments)}
-    export = {name: _names_of(given) for name, given in spec.options.items() if name == "export"}
-    return replace(
-        spec,
-        script="",
-        arguments=(),
-        environment=plain,
-        options={**spec.options, **export},
-        hashes={name: hashes.of(name, given) for name, given in hidden.items()},
-    )
-
-
-def may_leave(name: str, given: str) -> bool:
-    """Whether a variable's value may leave the head node."""
-    is_listed = _MAY_LEAVE.fullmatch(name) is not None and _MAY_NOT.search(name) is None
-    return is_listed and not is_secret(name) and _WITH_PASSWORD.search(given) is None
-
-
-def _names_of(exported: str | None) -> str | None:
-    """`--export` without the values that it gives."""
-    return None if exported is None else ",".join(word.partition("=")[0] for word in exported.split(","))
 
 
 def _named(key: bytes, body: bytes) -> str:

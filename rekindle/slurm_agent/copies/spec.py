@@ -91,11 +91,9 @@ def capture_spec(
     script = script_of(settings.state_location, job.kept_as)
     try:
         script = script or reads.script(job.job)
-    except SlurmUnavailable as err:
-        if "no batch script" not in str(err):
+    except SlurmError as err:
+        if isinstance(err, SlurmUnavailable) and "no batch script" not in str(err):
             raise
-        script = None
-    except SlurmError:
         script = None
     environment = environment_of(settings.state_location, job.kept_as)
     how = submission_of(settings.state_location, job, detail, version=settings.version)
@@ -138,7 +136,6 @@ def build_spec(
         script=script,
         arguments=tuple(job.command.split()[1:]) if arguments is None else arguments,
         workdir=job.workdir,
-        script_path=words[0] if words else "",
         user=job.user,
         options=options,
         environment={name: value for name, value in for_submission(kept).items() if name not in STALE},
@@ -286,7 +283,7 @@ def _exported(spec: JobSpec, names: tuple[str, ...]) -> str:
     return ",".join(dict.fromkeys([*own, *names])) or "NONE"
 
 
-def _sbatch(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[str, str], *more: str) -> str:
+def sbatch(runner: Runner, spec: JobSpec, order: Order, secrets: Mapping[str, str], *more: str) -> str:
     """It runs as that user itself, not as root with `--uid`: the environment is the user's, and root must not start a
     program in it (LD_PRELOAD). Limits are slurmd's own (`--propagate=NONE`), because the agent's were not asked for.
     """
@@ -307,16 +304,11 @@ def submit(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str,
 
     Raises: SlurmError.
     """
-    printed = _sbatch(runner, spec, order, secrets)
+    printed = sbatch(runner, spec, order, secrets)
     number = printed.strip().splitlines()[-1].partition(";")[0].strip() if printed.strip() else ""
     if not text.is_number(number):
         raise SlurmUnavailable(f"sbatch: printed no job id: {printed.strip()[:200]!r}")
     return int(number)
-
-
-def would_take(runner: Runner, spec: JobSpec, order: Order, *, secrets: Mapping[str, str]) -> None:
-    """sbatch --test-only: nothing is submitted. Raises: SlurmError; SlurmRefused where it would not be taken."""
-    _sbatch(runner, spec, order, secrets, "--test-only")
 
 
 def submitted_from(spec: JobSpec) -> str:
@@ -369,7 +361,7 @@ def spec_differences(
 
 def _lost_of_environment(spec: JobSpec, order: Order, copy: Mapping[str, str]) -> tuple[str, ...]:
     """What the job's own environment had and the copy's has not, or has otherwise: by names, never by values. What
-    looked like a secret was looked for before (`secret_variables`)."""
+    looked like a secret was looked for before (`submissions`)."""
     own = {*STALE, *order.environment, ENV_SLURM_ATTEMPT, ENV_SUBMITTED_ON, "SLURM_CONF", "SLURM_CONF_SERVER"}
     kept = {
         name: given
@@ -379,14 +371,6 @@ def _lost_of_environment(spec: JobSpec, order: Order, copy: Mapping[str, str]) -
     lost = sorted(name for name, given in kept.items() if copy.get(name) != given)
     more = f" and {len(lost) - MAX_LOST} more" if len(lost) > MAX_LOST else ""
     return (f"of its environment, {', '.join(lost[:MAX_LOST])}{more} would not be the same",) if lost else ()
-
-
-def user_id(name: str) -> int | None:
-    """None for a name that this head node does not know."""
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except (KeyError, ValueError):  # a name that no file of users can hold
-        return None
 
 
 def _whom(spec: JobSpec) -> tuple[As, str]:

@@ -8,8 +8,8 @@ from typing import Final
 from rekindle.protocol.cluster.documents import CauseDoc
 from rekindle.signatures import Classifier, Finding, root_cause
 from rekindle.signatures.places import node_in, rank_in
+from rekindle.slurm_agent.base.ports import OutputVerdict
 from rekindle.slurm_agent.files import userfs
-from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 
 TAIL_BYTES: Final = 64 * 1024
 MAX_LINE: Final = 500

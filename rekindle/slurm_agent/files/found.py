@@ -59,15 +59,17 @@ def judge(
     found: dict[str, FoundCheckpoint] = {}
     for uri, manifest in manifests.items():
         since = sealed_since(manifest, manifests.values())
-        one = _by_manifest(uri, manifest, [place for place in (mailbox, checkpoints) if place], since)
-        if one is not None:
-            found.setdefault(one.root, one)
+        sealed = _by_manifest(uri, manifest, [place for place in (mailbox, checkpoints) if place], since)
+        if sealed is not None:
+            found.setdefault(sealed.root, sealed)
     if checkpoints is not None:
         own = [Place.parse(checkpoint.root).path for checkpoint in found.values()]
         for other in _discovered(checkpoints, own):
-            one = _by_format(checkpoints, other)
-            if one is not None and not any(one.root == root or one.root.startswith(f"{root}/") for root in found):
-                found[one.root] = one
+            unsealed = _by_format(checkpoints, other)
+            if unsealed is not None and not any(
+                unsealed.root == root or unsealed.root.startswith(f"{root}/") for root in found
+            ):
+                found[unsealed.root] = unsealed
     newest = sorted(found.values(), key=lambda checkpoint: (checkpoint.step, checkpoint.saved_at), reverse=True)
     return FoundDoc(job_id=job_id, seen_at=now, checkpoints=tuple(newest[:MAX_FOUND]))
 
@@ -109,26 +111,26 @@ def _discovered(checkpoints: str, own: Sequence[str]) -> tuple[Found, ...]:
         return ()
 
 
-def _by_format(checkpoints: str, one: Found) -> FoundCheckpoint | None:
+def _by_format(checkpoints: str, checkpoint: Found) -> FoundCheckpoint | None:
     """None for one of unknown step: it cannot be resumed from by number."""
-    if one.step is None:
+    if checkpoint.step is None:
         return None
     saved = 0.0
-    for path in list(one.files)[:5000]:
+    for path in list(checkpoint.files)[:5000]:
         try:
             saved = max(saved, os.stat(os.path.join(checkpoints, *path.split("/"))).st_mtime)
         except (OSError, ValueError):
             continue
-    path = path_of(checkpoints, one)
+    path = path_of(checkpoints, checkpoint)
     root = uri_of(path)
     if not 0 < saved < 32_503_680_000 or len(root) > 2048 or not is_text(path) or not path.isprintable():
         return None
     return FoundCheckpoint(
-        step=one.step,
+        step=checkpoint.step,
         root=root,
-        kind=one.format.value,
+        kind=checkpoint.format.value,
         saved_at=datetime.fromtimestamp(saved, UTC),
-        problems=_clipped(one.problems),
+        problems=_clipped(checkpoint.problems),
     )
 
 

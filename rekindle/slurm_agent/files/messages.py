@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from rekindle.checkpoints.marks import quarantine_prefix
-from rekindle.protocol.keys import KeyKind, parse_key
+from rekindle.protocol.keys import KeyKind, fence_key, parse_key, plan_prefix, request_prefix
 from rekindle.protocol.mailbox import CheckpointReply, Heartbeat
 from rekindle.protocol.manifests import MAX_MANIFEST_BYTES, Hashes, Manifest
 from rekindle.protocol.reports import MAX_REPORT_BYTES, RankReport, ReportKey, ReportKind, parse_report_key
@@ -19,6 +19,7 @@ MAX_FILES: Final = 20_000  # of one mailbox in one pass
 MAX_REPORTED: Final = 200  # attempts whose reports are looked at
 _DOWN: Final = frozenset({KeyKind.FENCE, KeyKind.REQUEST, KeyKind.PLAN})
 _MARKS: Final = quarantine_prefix()
+FOR_THE_RUN: Final = (fence_key(), plan_prefix(), _MARKS, request_prefix())  # where what the service writes lies
 
 Stamp = tuple[int, int, int]
 
@@ -65,7 +66,8 @@ def _of_the_run(root: str) -> Iterator[tuple[str, int, Callable[[bytes], object]
         "hashes": (KeyKind.HASHES, MAX_MANIFEST_BYTES, Hashes.from_json),
     }
     for folder, (kind, limit, read) in readers.items():
-        for name in userfs.names(f"{root}/{FOLDER}/{folder}")[:MAX_FILES]:
+        # Those of the newest steps, which are written with leading zeros; the oldest went up long ago.
+        for name in sorted(userfs.names(f"{root}/{FOLDER}/{folder}"), reverse=True)[: MAX_FILES // 4]:
             key = f"{FOLDER}/{folder}/{name}"
             parsed = parse_key(key)
             if parsed is not None and parsed.kind is kind:
@@ -99,8 +101,7 @@ def _is_summarised(path: str, key: ReportKey, span: int, reported: Mapping[Summa
     first = key.rank - key.rank % span
     if key.kind is ReportKind.PACE:  # it is asked only for where the rank runs, which never changes
         return any(SummaryName(kind=kind, first_rank=first) in reported for kind in SUMMARISED)
-    into = ReportKind.STALL if key.kind is ReportKind.ASKED else key.kind
-    summary, own = reported.get(SummaryName(kind=into, first_rank=first)), userfs.stamp(path)
+    summary, own = reported.get(SummaryName(kind=key.kind, first_rank=first)), userfs.stamp(path)
     return summary is not None and own is not None and own[0] < summary[0]
 
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import CauseDoc, FoundDoc
+from rekindle.slurm_agent.base.ports import OutputVerdict
 from rekindle.slurm_agent.files.messages import Stamp
-from rekindle.slurm_agent.files.output_verdict import OutputVerdict
 from rekindle.slurm_agent.files.worker import WorkNotDone
 from rekindle.slurm_agent.files.workers import Hangs, Workers
 
@@ -83,11 +83,8 @@ class UserFiles:
         """Raises: OSError, also where it does not answer."""
         return bool(self.workers.ask((whose, "folder"), path, "answers", {"path": path}, uid, gid, same=path))
 
-    def resolved(self, whose: str, path: str, uid: int | None, gid: int | None) -> str:
-        """The real path, links followed as that user. Raises: OSError, also where it does not answer."""
-        return self.resolved_folder(whose, path, uid, gid)[0]
-
     def resolved_folder(self, whose: str, path: str, uid: int | None, gid: int | None) -> tuple[str, str]:
-        """Also what it is on this machine now, however many paths lead there: a folder that is mounted twice is one."""
+        """The real path, links followed as that user; and what it is on this machine now, whatever paths lead there:
+        a folder that is mounted twice is one. Raises: OSError, also where it does not answer."""
         real, folder = self.workers.ask((whose, "folder"), path, "resolved", {"path": path}, uid, gid, same=path)
         return str(real), str(folder)

@@ -139,26 +139,28 @@ class Workers:
         """An answer to the same that came after its time. Raises: Hangs, WorkPending, WorkNotDone."""
         with self._lock:
             self._settle()
-            one = self._waiting.get(whose)
-            if one is None:
+            pending = self._waiting.get(whose)
+            if pending is None:
                 return None
-            age = self.now() - one.since
-            if one.is_killed:
-                raise Hangs(f"{one.path} does not answer for {age:.0f} s, and the process that waits cannot be ended")
+            age = self.now() - pending.since
+            if pending.is_killed:
+                raise Hangs(
+                    f"{pending.path} does not answer for {age:.0f} s, and the process that waits cannot be ended"
+                )
             try:
-                answer = one.worker.answer(time.monotonic())
+                answer = pending.worker.answer(time.monotonic())
             except WorkNotDone:
                 del self._waiting[whose]
-                self._leave(one.worker)
+                self._leave(pending.worker)
                 raise
             if answer is None:
-                if one.is_long:
-                    raise WorkPending(f"{one.path} takes longer than {age:.0f} s")
-                raise Hangs(f"{one.path} does not answer for {age:.0f} s")
+                if pending.is_long:
+                    raise WorkPending(f"{pending.path} takes longer than {age:.0f} s")
+                raise Hangs(f"{pending.path} does not answer for {age:.0f} s")
             del self._waiting[whose]
-            self._answered[one.mount] = self.now()
-        self._put_back(one.worker, for_good=one.for_good)
-        return answer if one.same == same else None
+            self._answered[pending.mount] = self.now()
+        self._put_back(pending.worker, for_good=pending.for_good)
+        return answer if pending.same == same else None
 
     def _settle(self) -> None:
         """End what has had its time, and forget what has ended. With the lock held."""
@@ -200,8 +202,8 @@ class Workers:
         self._probe[mount] = self.now() + PROBE_S
         return False
 
-    def _is_stuck(self, one: _Waiting, mount: str | None = None) -> bool:
-        return (one.is_killed or not one.is_long) and mount in (None, one.mount)
+    def _is_stuck(self, pending: _Waiting, mount: str | None = None) -> bool:
+        return (pending.is_killed or not pending.is_long) and mount in (None, pending.mount)
 
     # ---- processes
 

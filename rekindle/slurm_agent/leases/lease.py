@@ -35,8 +35,14 @@ from rekindle.protocol.cluster.lease import (
 from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import NotHolder
-from rekindle.slurm_agent.leases.others import AgentIdentity, leave_mark, take_mark_away
-from rekindle.slurm_agent.leases.store import StoredLease, read_lease, standing_by
+from rekindle.slurm_agent.leases.store import (
+    AgentIdentity,
+    StoredLease,
+    leave_mark,
+    read_lease,
+    standing_by,
+    take_mark_away,
+)
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, lease_key, standby_prefix
+from rekindle.protocol.cluster.lease import MAX_TERM_S, LeaseDoc, StandbyDoc, lease_key, standby_key, standby_prefix
 from rekindle.protocol.store_clock import age_s
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.aws import AwsError, code_of
 
 ROUNDING_S: Final = 2.0  # Date and Last-Modified are whole seconds each
 NOT_THERE: Final = frozenset({"NoSuchKey", "404"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentIdentity:
+    """This agent. `last_epoch` is the one under which it last held the lease, as its own state says; 0: never."""
+
+    cluster: str
+    agent_id: str
+    host: str
+    boot: str
+    version: str = ""
+    last_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +69,23 @@ def standing_by(s3: Any, bucket: str, cluster: str) -> list[tuple[str, str]]:
         if item.get("Size", 0) > 0 and age_s(about) <= MAX_TERM_S:
             found.append((str(item["Key"]), str(item["Key"])[len(prefix) :].removesuffix(".json")))
     return found
+
+
+def leave_mark(s3: Any, bucket: str, who: AgentIdentity, *, at: datetime, lease: LeaseDoc | None, problem: str) -> None:
+    """This agent stands by, and why. Raises: botocore's errors."""
+    mark = StandbyDoc(
+        cluster=who.cluster,
+        agent_id=who.agent_id,
+        host=who.host,
+        at=at,
+        version=who.version,
+        holder=lease.holder if lease is not None else "",
+        problem=problem[:300],
+    )
+    key = standby_key(who.cluster, who.agent_id)
+    s3.put_object(Bucket=bucket, Key=key, Body=mark.to_json(), ContentType="application/json")
+
+
+def take_mark_away(s3: Any, bucket: str, who: AgentIdentity) -> None:
+    """This agent stands by no more: an empty mark, as older policies allow no deletion. Raises: botocore's errors."""
+    s3.put_object(Bucket=bucket, Key=standby_key(who.cluster, who.agent_id), Body=b"")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from rekindle.compat import assert_never
 from rekindle.protocol.cluster.documents import SlurmState
@@ -11,17 +10,15 @@ from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.slurm_agent.base.ports import OwnActions, SlurmError
 from rekindle.slurm_agent.orders.job_verbs import JobVerbs
 from rekindle.slurm_agent.orders.node_verbs import NodeVerbs
-from rekindle.slurm_agent.orders.signal_verbs import signal, stacks
+from rekindle.slurm_agent.orders.signal_verbs import signal
 from rekindle.slurm_agent.orders.size_verbs import shrink
 from rekindle.slurm_agent.orders.specs import StoredSpecs
-from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result, done
+from rekindle.slurm_agent.orders.verbs import OrderNotReady, OrderTry, Result
 from rekindle.slurm_agent.publishing.loops import Watch
 from rekindle.slurm_agent.reading.jobs import REQUEUED_HELD, spaced_reason
 from rekindle.slurm_agent.slurm.commands import Commands
 
 log = logging.getLogger(__name__)
-
-READ_S: Final = 0.2  # a look takes about that long
 
 
 class OrderDispatcher:
@@ -34,12 +31,11 @@ class OrderDispatcher:
         self._jobs = JobVerbs(slurm, specs, own_actions)
         self._nodes = NodeVerbs(slurm)
         self._reread = reread
-        self._asked: dict[str, int] = {}
 
     def check(self, order: Order) -> None:
         self._slurm.check(order)
 
-    def carry_out(self, order_try: OrderTry) -> Result:  # noqa: C901, RET503  one case for each verb; assert_never
+    def carry_out(self, order_try: OrderTry) -> Result:  # noqa: RET503  one case for each verb; assert_never
         match order_try.order.verb:
             case Verb.SIGNAL:
                 return signal(self._slurm, order_try)
@@ -63,10 +59,6 @@ class OrderDispatcher:
                 return self._nodes.mark(order_try)
             case Verb.REBOOT:
                 return self._nodes.reboot(order_try)
-            case Verb.STACKS:
-                return stacks(self._slurm, order_try)
-            case Verb.READ:
-                return self._read(order_try)
         assert_never(order_try.order.verb)
 
     def release_and_cancel(self) -> tuple[str, ...]:
@@ -78,14 +70,14 @@ class OrderDispatcher:
                 if self._slurm.is_held_by_admin(number):
                     continue
                 self._slurm.release_unprotected(number)
-                self._reread.ask()
+                self._reread.wake()
                 log.info("slurm_job=%d let_go=it wants no protection any more", number)
             except SlurmError as err:
                 problems.append(f"job {number} wants no protection any more, and is still held by us: {err}")
         for number in self._slurm.late_copies():
             try:
                 self._slurm.cancel_copy(number)
-                self._reread.ask()
+                self._reread.wake()
                 log.info("slurm_job=%d cancelled=its order was carried out by another copy", number)
             except SlurmError as err:
                 problems.append(f"job {number} is a copy too many, and still waits: {err}")
@@ -112,12 +104,4 @@ class OrderDispatcher:
             log.warning("slurm_job=%s let_go_again=%s", number, err)
             return
         log.info("slurm_job=%s let_go_again=%s detail=%s", number, result.outcome, result.detail)
-        self._reread.ask()
-
-    def _read(self, order_try: OrderTry) -> Result:
-        token = order_try.order.token
-        asked = self._asked.setdefault(token, self._reread.ask())
-        if not self._reread.has_finished(asked):
-            raise OrderNotReady("Slurm is being read", after_s=READ_S)
-        del self._asked[token]
-        return done("Slurm was read; what changed is on its way to the cluster state")
+        self._reread.wake()

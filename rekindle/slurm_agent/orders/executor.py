@@ -243,7 +243,7 @@ class OrderExecutor:
             after = "it expired" if is_late else f"{entry.tries + 1} tries"
             return Result(outcome=Outcome.FAILED, detail=f"given up, {after}: {why}")
         log.info("token=%s verb=%s later=%s wait_s=%.0f", order.token, order.verb, why, wait_s)
-        self._journal.later(order.token, now=now, due_at=now + timedelta(seconds=wait_s), counts=counts)
+        self._journal.postpone(order.token, now=now, due_at=now + timedelta(seconds=wait_s), counts=counts)
         return None
 
     def _finish(self, order: Order, result: Result) -> None:

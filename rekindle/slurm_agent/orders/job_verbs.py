@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -14,10 +15,8 @@ from rekindle.slurm_agent.base.ports import (
     NotProtected,
     OwnActions,
     QueuePlace,
-    Repointed,
     SlurmError,
     SlurmRefused,
-    SlurmUnavailable,
     UnknownJob,
 )
 from rekindle.slurm_agent.orders.size_verbs import restore_size
@@ -32,15 +31,17 @@ from rekindle.slurm_agent.orders.verbs import (
     done,
     present,
     refused,
+    secrets_words,
+    sentence,
     stale,
     started,
+    waiting_words,
 )
 from rekindle.slurm_agent.reading.jobs import HELD_BY_SLURM, spaced_reason
 from rekindle.slurm_agent.slurm.commands import Commands
 
 # slurmctld forgets an ended job after MinJobAge (default 300 s): where the agent was away for longer than this, a job
 # that is not found may have been submitted, have ended, and be forgotten.
-MAX_NAMED: Final = 5  # differences, in one sentence
 SETTLED_WITHIN: Final = timedelta(seconds=240)
 
 
@@ -53,18 +54,9 @@ class JobVerbs:
         self._own_actions = own_actions
 
     def cancel(self, order_try: OrderTry) -> Result:
-        found = present(self._slurm, order_try.order)
-        if isinstance(found, Result):
-            return found
-        doc = found.doc
-        if doc is None:
-            return order_try.there(f"slurmctld does not know job {order_try.order.slurm_job} any more")
-        if doc.state in ENDED:
-            return order_try.there(f"job {doc.slurm_job} has ended: {doc.state}")
-        if found.lead:
-            return stale(order_try.order, doc)
-        if doc.state is SlurmState.COMPLETING:
-            return self._ending(order_try, doc)
+        doc = self._to_stop(order_try)
+        if isinstance(doc, Result):
+            return doc
         order_try.begin()
         self._slurm.note(doc.slurm_job, order_try.order)
         try:
@@ -74,20 +66,9 @@ class JobVerbs:
         return done(f"job {doc.slurm_job} was cancelled while {doc.state}")
 
     def hold(self, order_try: OrderTry) -> Result:
-        found = present(self._slurm, order_try.order)
-        if isinstance(found, Result):
-            return found
-        doc = found.doc
-        if doc is None:
-            return order_try.there(f"slurmctld does not know job {order_try.order.slurm_job} any more")
-        if doc.state in ENDED:
-            return order_try.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
-        if doc.state is SlurmState.PENDING and doc.held:
-            return order_try.there(f"job {doc.slurm_job} waits, held")
-        if found.lead:
-            return stale(order_try.order, doc)
-        if doc.state is SlurmState.COMPLETING:
-            return self._ending(order_try, doc)
+        doc = self._to_stop(order_try)
+        if isinstance(doc, Result):
+            return doc
         order_try.begin()
         self._slurm.note(doc.slurm_job, order_try.order)
         try:
@@ -134,7 +115,7 @@ class JobVerbs:
         again = self._slurm.job(doc.slurm_job)
         if again is None or parse_attempt(again.attempt).restart != new.restart:
             raise OrderNotReady(f"job {doc.slurm_job} was put back into the queue and is not there yet")
-        note = self._wait_again(order, doc.slurm_job)
+        note = self._pointed(order, doc.slurm_job, doc.slurm_job)
         return self._start(
             again, order_try, before, f"job {doc.slurm_job} had ended ({doc.state}) and was requeued{note}"
         )
@@ -175,7 +156,7 @@ class JobVerbs:
         losses = self._slurm.restore_place(slurm_job, before) if before is not None else ()
         self._slurm.note(slurm_job, order)
         others = self._slurm.other_secrets(slurm_job, spec, order)
-        note = f"{_secrets_word(others)}{self._repoint(order, slurm_job)}"
+        note = f"{secrets_words(others)}{self._repoint(order, slurm_job)}"
         return started(f"job {slurm_job} was submitted{note}", losses, slurm_job)
 
     def _place_of_original(self, order: Order) -> QueuePlace | None:
@@ -231,12 +212,8 @@ class JobVerbs:
         return self._taken_back(copy, f"it is not the same job: {sentence(found)}") if found else None
 
     def _taken_back(self, copy: int, why: str) -> Result:
-        try:
+        with suppress(SlurmRefused):  # it is cancelled already
             self._slurm.cancel(copy)
-        except SlurmUnavailable:
-            raise
-        except SlurmError:  # it is cancelled already
-            pass
         return refused(f"job {copy}, the copy, was cancelled before it could start: {why}")
 
     def exclude(self, order_try: OrderTry) -> Result:
@@ -334,13 +311,28 @@ class JobVerbs:
 
     def _at_once(self, slurm_job: int) -> None:
         """Without this it starts some seconds later (cred_expire), which is no reason to fail."""
-        try:
+        with suppress(SlurmError):
             self._slurm.start_now(slurm_job)
-        except SlurmError:
-            return
 
-    def _ending(self, order_try: OrderTry, doc: AttemptDoc) -> Result:
-        """COMPLETING: over, or on its way back into the queue. A command now would be refused or lost."""
+    def _to_stop(self, order_try: OrderTry) -> AttemptDoc | Result:
+        """The start that is to be cancelled or held; what the order comes to where that needs no command, or may not be
+        done. COMPLETING is over, or on its way back into the queue: a command then would be refused or lost.
+        """
+        order = order_try.order
+        found = present(self._slurm, order)
+        if isinstance(found, Result):
+            return found
+        doc = found.doc
+        if doc is None:
+            return order_try.there(f"slurmctld does not know job {order.slurm_job} any more")
+        if doc.state in ENDED:
+            return order_try.there(f"the start is over: job {doc.slurm_job} has ended, {doc.state}")
+        if order.verb is Verb.HOLD and doc.state is SlurmState.PENDING and doc.held:
+            return order_try.there(f"job {doc.slurm_job} waits, held")
+        if found.lead:
+            return stale(order, doc)
+        if doc.state is not SlurmState.COMPLETING:
+            return doc
         if order_try.was_begun:
             return done(f"job {doc.slurm_job} is completing")
         raise OrderNotReady(f"job {doc.slurm_job} is completing")
@@ -379,14 +371,6 @@ class JobVerbs:
             )
         return None
 
-    def _wait_again(self, order: Order, slurm_job: int) -> str:
-        """What waits for a job whose end could not satisfy it waits for its next start."""
-        try:
-            moved = self._slurm.repoint(slurm_job, slurm_job, others=order.repoint_others)
-        except SlurmError as err:
-            return f"; jobs that wait for it could not be told to wait again: {err}"
-        return _waiting_word(moved)
-
     def _repoint(self, order: Order, new_job: int) -> str:
         """The new job runs whether or not this works, so a failure is reported, not made the order's."""
         old = order.slurm_job
@@ -395,34 +379,21 @@ class JobVerbs:
         try:
             if isinstance(present(self._slurm, order), Result):
                 return ""  # another job has that number: what waits for it waits for that one
-            moved = self._slurm.repoint(old, new_job, others=order.repoint_others)
         except (UnknownJob, NotProtected, OrderNotReady):
             return ""
         except SlurmError as err:
             return f"; jobs that waited for {old} could not be pointed at it: {err}"
-        return _waiting_word(moved)
+        return self._pointed(order, old, new_job)
 
-
-def _secrets_word(names: Sequence[str]) -> str:
-    return f"; not with the value that the original had: {', '.join(names[:MAX_NAMED])}" if names else ""
-
-
-def _waiting_word(moved: Repointed) -> str:
-    said = (
-        (moved.changed, "{count} jobs wait for it now: {jobs}"),
-        (moved.left, "{count} jobs of other users, which wait for the start before, are left as they are: {jobs}"),
-    )
-    return "".join(
-        "; " + text.format(count=len(jobs), jobs=", ".join(map(str, jobs[:20]))) for jobs, text in said if jobs
-    )
+    def _pointed(self, order: Order, old: int, new: int) -> str:
+        """What waits for a start that is over waits for its next one, also where its end could not satisfy it."""
+        try:
+            moved = self._slurm.repoint(old, new, others=order.repoint_others)
+        except SlurmError as err:
+            return f"; jobs that waited for {old} could not be pointed at it: {err}"
+        return waiting_words(moved)
 
 
 def _left_held(doc: AttemptDoc, who: str) -> Result:
     detail = f"job {doc.slurm_job} waits held, and not by us: it is for {who} to release"
     return Result(outcome=Outcome.REFUSED, detail=detail, is_held_by_user=True)
-
-
-def sentence(found: tuple[str, ...]) -> str:
-    """What differs, for people."""
-    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-    return "; ".join(found[:MAX_NAMED]) + more

@@ -1,6 +1,8 @@
-"""What became of each order, kept so that nothing is ever run twice.
+"""The journal of orders in SQLite: what became of each, kept so that no command is ever run twice.
 
-taken   it is ours to carry out; nothing has been run
+The executor writes it; `Commands` and the watcher ask it what this agent itself has done (`ports.OwnActions`).
+
+taken   accepted; nothing has been run
 begun   a command was about to run: written before it runs, so a kill in between is seen at the next start
 done    its Answer is kept, and is given again when the order is delivered again
 """
@@ -17,7 +19,7 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Order, OrderResult, Outcome, Verb
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import OwnActions
-from rekindle.slurm_agent.base.store import Store, count
+from rekindle.slurm_agent.base.store import Store
 
 KEEP: Final = timedelta(days=15)  # Source: SQS, a message is kept at most 14 days: no older one is delivered again
 MAX_QUARANTINED: Final = 200
@@ -26,6 +28,8 @@ _COLUMNS: Final = "token, body, verb, subject, attempt, new_attempt"
 
 
 class State(StrEnum):
+    """How far an order has come; see above."""
+
     TAKEN = "taken"
     BEGUN = "begun"
     DONE = "done"
@@ -33,13 +37,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An order as the journal has it. `tried_at` is the last time that this agent was at it."""
+    """An order as the journal has it. `tried_at` is when it was last tried, `due_at` when it is to be tried next."""
 
     order: Order
     body: str
     state: State
     tries: int
-    taken_at: datetime
     begun_at: datetime | None
     tried_at: datetime | None
     due_at: datetime
@@ -47,29 +50,32 @@ class Entry:
 
 
 class Journal(OwnActions):
+    """The orders of one agent; each method is one transaction, but for `finish`."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def find(self, token: str) -> Entry | None:
-        row = self._store.read(lambda db: _rows(db, "WHERE token = ?", (token,)))
-        return row[0] if row else None
+        """The order with that token; None where it is not in the journal, or cannot be read."""
+        found = self._store.read(lambda db: _rows(db, "WHERE token = ?", (token,)))
+        return found[0] if found else None
 
     def open(self) -> tuple[Entry, ...]:
-        """All that is not done, oldest first."""
+        """All orders that are not done, oldest first."""
         return self._store.read(lambda db: _rows(db, "WHERE state != 'done' ORDER BY taken_at, token"))
 
     def requeued_since(self, when: datetime) -> tuple[Entry, ...]:
-        """The orders to REQUEUE that were carried out since then, and whose starts no later order holds."""
+        """The orders to REQUEUE that were carried out after `when`, and whose starts no later order holds."""
         where = "WHERE verb = 'requeue' AND outcome IN ('done', 'already') AND done_at > ?"
         found = self._store.read(lambda db: _rows(db, where, (when.isoformat(),)))
         return tuple(
             entry for entry in found if entry.order.new_attempt and self.holds(entry.order.new_attempt) is False
         )
 
-    def take(self, order: Order, *, now: datetime) -> Entry:
-        """Write it down as taken. Idempotent: an order that is there stays as it is."""
-        if (entry := self.find(order.token)) is not None:
-            return entry
+    def take(self, order: Order, *, now: datetime) -> None:
+        """Record an order as taken. Idempotent: one that is there stays as it is."""
+        if self.find(order.token) is not None:
+            return
         at = now.isoformat()
         values = (*_columns(order), at, at)
         self._store.write(
@@ -79,20 +85,9 @@ class Journal(OwnActions):
                 values,
             )
         )
-        return Entry(
-            order=order,
-            body=body_of(order),
-            state=State.TAKEN,
-            tries=0,
-            taken_at=now,
-            begun_at=None,
-            tried_at=None,
-            due_at=now,
-            answer=None,
-        )
 
     def begin(self, token: str, *, now: datetime) -> None:
-        """A command is about to run."""
+        """Record that a command of the order is about to run."""
         self._store.write(
             lambda db: db.execute(
                 "UPDATE orders SET state = 'begun', begun_at = coalesce(begun_at, ?), tried_at = ? WHERE token = ?",
@@ -100,8 +95,8 @@ class Journal(OwnActions):
             )
         )
 
-    def later(self, token: str, *, now: datetime, due_at: datetime, counts: bool) -> None:
-        """It has to be tried again at `due_at`. `counts`: that was a try that failed."""
+    def postpone(self, token: str, *, now: datetime, due_at: datetime, counts: bool) -> None:
+        """Have the order tried again at `due_at`. `counts`: what came before was a try that failed."""
         self._store.write(
             lambda db: db.execute(
                 "UPDATE orders SET due_at = ?, tried_at = ?, tries = tries + ? WHERE token = ? AND state != 'done'",
@@ -110,7 +105,7 @@ class Journal(OwnActions):
         )
 
     def finish(self, db: sqlite3.Connection, order: Order, answer: OrderResult) -> None:
-        """Part of the caller's transaction, which also keeps the answer to be sent."""
+        """Record the answer, within the caller's transaction `db`, which also keeps the answer to be sent."""
         at = answer.at.isoformat()
         db.execute(
             f"INSERT INTO orders({_COLUMNS}, state, outcome, answer, taken_at, due_at, done_at)"
@@ -121,7 +116,7 @@ class Journal(OwnActions):
         db.execute("DELETE FROM orders WHERE state = 'done' AND done_at < ?", ((answer.at - KEEP).isoformat(),))
 
     def adopt(self, order: Order, *, begun_at: datetime | None = None, answer: OrderResult | None = None) -> None:
-        """What another agent has done with an order: begun it, or answered it. What is done here stays as it is."""
+        """Record that another agent has begun an order, or answered it. One that is done stays as it is."""
         begun = begun_at.isoformat() if begun_at is not None else None
         at = answer.at.isoformat() if answer is not None else begun
         state = State.DONE if answer is not None else State.BEGUN
@@ -150,18 +145,8 @@ class Journal(OwnActions):
                 "DELETE FROM quarantine WHERE id <= (SELECT max(id) FROM quarantine) - ?",
                 (MAX_QUARANTINED,),
             )
-            count(db, "quarantined")
 
         self._store.write(work)
-
-    def quarantined(self) -> tuple[tuple[str, str], ...]:
-        """(reason, body), oldest first."""
-        return self._store.read(
-            lambda db: tuple(
-                (str(reason), str(body))
-                for reason, body in db.execute("SELECT reason, body FROM quarantine ORDER BY id")
-            )
-        )
 
     # ---- ports.OwnActions
 
@@ -215,7 +200,7 @@ class Journal(OwnActions):
         value: str,
         outcomes: tuple[Outcome, Outcome] = (Outcome.DONE, Outcome.FAILED),
     ) -> bool:
-        """`column` is a constant of ours."""
+        """Whether an order with one of `verbs` was begun, or had one of `outcomes`. `column` is a constant of ours."""
         marks = ", ".join("?" for _ in verbs)
         row = self._store.read(
             lambda db: db.execute(
@@ -249,14 +234,14 @@ def _columns(order: Order) -> tuple[str | None, ...]:
 def _rows(db: sqlite3.Connection, where: str, values: tuple[str, ...] = ()) -> tuple[Entry, ...]:
     """`where` is a constant of ours. A row that another version wrote and this one cannot read is left out."""
     found = db.execute(
-        f"SELECT body, state, tries, taken_at, begun_at, tried_at, due_at, answer FROM orders {where}",  # noqa: S608
+        f"SELECT body, state, tries, begun_at, tried_at, due_at, answer FROM orders {where}",  # noqa: S608
         values,
     ).fetchall()
     return tuple(entry for row in found if (entry := _entry(*row)) is not None)
 
 
 def _entry(
-    body: str, state: str, tries: int, taken: str, begun: str | None, tried: str | None, due: str, answer: str | None
+    body: str, state: str, tries: int, begun: str | None, tried: str | None, due: str, answer: str | None
 ) -> Entry | None:
     try:
         return Entry(
@@ -264,7 +249,6 @@ def _entry(
             body=body,
             state=State(state),
             tries=tries,
-            taken_at=from_iso(taken),
             begun_at=from_iso(begun) if begun else None,
             tried_at=from_iso(tried) if tried else None,
             due_at=from_iso(due),

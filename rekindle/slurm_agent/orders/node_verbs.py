@@ -34,12 +34,10 @@ class NodeVerbs:
     def drain(self, order_try: OrderTry) -> Result:
         """Jobs that are on it continue. What slurmctld drained gets our reason before its own, so that it can be given
         back."""
-        node = self._node(order_try.order)
+        node = self._meant(order_try)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(order_try, facts)) is not None:
-            return replaced
         other = _held_by(facts)
         if _says(facts, StateMeaning.DRAINED, StateMeaning.FAILING):
             if is_ours(facts.reason):
@@ -78,12 +76,10 @@ class NodeVerbs:
     def mark(self, order_try: OrderTry) -> Result:
         repair = order_try.order.repair
         assert repair is not None, "orders.NEEDED"  # noqa: S101
-        node = self._node(order_try.order)
+        node = self._meant(order_try)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(order_try, facts)) is not None:
-            return replaced
         marked = mark_in(facts.reason)
         if marked is repair and _says(facts, StateMeaning.FAILING):
             return order_try.there(f"{facts.name} is marked {repair}")
@@ -101,12 +97,10 @@ class NodeVerbs:
         return done(f"{facts.name} was marked {repair}")
 
     def reboot(self, order_try: OrderTry) -> Result:
-        node = self._node(order_try.order)
+        node = self._meant(order_try)
         if isinstance(node, Result):
             return node
         facts = node.facts
-        if (replaced := _is_replaced(order_try, facts)) is not None:
-            return replaced
         if _says(facts, StateMeaning.REBOOT):
             return order_try.there(f"{facts.name} is being rebooted")
         if order_try.begun_at and node.booted_at and node.booted_at > order_try.begun_at:
@@ -123,13 +117,14 @@ class NodeVerbs:
         found = self._slurm.node(order.node)
         return refused(f"Slurm knows no node {order.node}") if found is None else found
 
-
-def _is_replaced(order_try: OrderTry, facts: NodeFacts) -> Result | None:
-    """HyperPod has put another machine under the name since: what was wanted of the one before is over."""
-    meant, now = order_try.order.instance_id, facts.instance_id
-    if meant is None or now in (None, meant):
-        return None
-    return order_try.there(f"{facts.name} is {now} by now, and no longer {meant}: nothing was done to it")
+    def _meant(self, order_try: OrderTry) -> NodeNow | Result:
+        """Also where HyperPod has put another machine under the name since: what was wanted of the one before is
+        over."""
+        node, meant = self._node(order_try.order), order_try.order.instance_id
+        if isinstance(node, Result) or meant is None or node.facts.instance_id in (None, meant):
+            return node
+        name, now = node.facts.name, node.facts.instance_id
+        return order_try.there(f"{name} is {now} by now, and no longer {meant}: nothing was done to it")
 
 
 def reason_of(order: Order) -> str:

@@ -1,8 +1,8 @@
-"""Orders that send a signal to a running job."""
+"""The order that sends a signal to a running job."""
 
 from __future__ import annotations
 
-from rekindle.protocol.cluster.documents import AttemptDoc, SlurmState
+from rekindle.protocol.cluster.documents import SlurmState
 from rekindle.protocol.cluster.orders import Outcome
 from rekindle.slurm_agent.orders.verbs import ENDED, OrderTry, Result, done, present, refused, stale
 from rekindle.slurm_agent.slurm.commands import Commands
@@ -17,40 +17,6 @@ def signal(slurm: Commands, order_try: OrderTry) -> Result:
             outcome=Outcome.FAILED,
             detail="it is not known whether the signal was sent; a second one could end the run",
         )
-    doc = _listening(slurm, order_try, "a signal now would be lost")
-    if isinstance(doc, Result):
-        return doc
-    if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
-        return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
-    if slurm.steps(doc.slurm_job) == 0:
-        return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-    order_try.begin()
-    slurm.signal(doc.slurm_job, order.signal)
-    return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")
-
-
-def stacks(slurm: Commands, order_try: OrderTry) -> Result:
-    """The service orders it only after the run's own heartbeat declared a handler: without one the signal kills.
-
-    Twice is as good as once.
-    """
-    order = order_try.order
-    assert order.signal is not None, "orders.NEEDED"  # noqa: S101
-    doc = _listening(slurm, order_try, "no process would receive a signal")
-    if isinstance(doc, Result):
-        return doc
-    if doc.signal is not None and doc.signal.removeprefix("SIG") == order.signal.value:
-        return refused(f"job {doc.slurm_job} takes {doc.signal} for a wish to save")
-    if slurm.steps(doc.slurm_job) == 0:
-        return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
-    order_try.begin()
-    slurm.signal_steps(doc.slurm_job, order.signal)
-    return done(f"{order.signal} was sent to the steps of job {doc.slurm_job}; the stacks are in its mailbox's reports")
-
-
-def _listening(slurm: Commands, order_try: OrderTry, otherwise: str) -> AttemptDoc | Result:
-    """The running job that a signal is for; a refusal where it would be lost, or kill what does not catch it."""
-    order = order_try.order
     found = present(slurm, order)
     if isinstance(found, Result):
         return found
@@ -60,7 +26,13 @@ def _listening(slurm: Commands, order_try: OrderTry, otherwise: str) -> AttemptD
     if found.lead or doc.state in ENDED:
         return stale(order, doc)
     if doc.state is not SlurmState.RUNNING:
-        return refused(f"job {doc.slurm_job} is {doc.state}: {otherwise}")
+        return refused(f"job {doc.slurm_job} is {doc.state}: a signal now would be lost")
     if doc.is_ready is False:
         return refused(f"job {doc.slurm_job} does not catch signals (yet): one now would be lost or end it")
-    return doc
+    if doc.signal is not None and doc.signal.removeprefix("SIG") != order.signal.value:
+        return refused(f"job {doc.slurm_job} traps {doc.signal}: {order.signal} would end it")
+    if slurm.steps(doc.slurm_job) == 0:
+        return refused(f"job {doc.slurm_job} has no running step: a signal now would be lost")
+    order_try.begin()
+    slurm.signal(doc.slurm_job, order.signal)
+    return done(f"{order.signal} was sent to job {doc.slurm_job}; only a new checkpoint says that it was heard")

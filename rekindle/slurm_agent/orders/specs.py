@@ -1,4 +1,7 @@
-"""What is needed to submit a job again, from the head node's own file system; orders, from the cluster state."""
+"""What an order to submit needs: the job's spec, kept on the head node, and the order itself, recorded in S3.
+
+Used by the verbs of `job_verbs.py` and by `dispatch.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.protocol.cluster.names import order_key
 from rekindle.protocol.cluster.orders import Order
 from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError
-from rekindle.slurm_agent.base.aws import AwsError, code_of, is_away, text_of
+from rekindle.slurm_agent.base.aws import AwsError, is_away, read_object, text_of
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.orders.verbs import OrderNotReady
 from rekindle.slurm_agent.privileged.remote import RemoteKept
 
 
 class StoredSpecs:
+    """Specs by name, and the check that an order is one that the service has recorded. `s3` is a boto3 client."""
+
     def __init__(self, *, s3: Any, bucket: str, cluster: str, kept: SpecFolder | RemoteKept) -> None:
         self._s3 = s3
         self._bucket = bucket
@@ -22,16 +27,17 @@ class StoredSpecs:
         self._kept = kept
 
     def get(self, name: str) -> JobSpec:
-        """Raises: LookupError for one that is not here."""
+        """The spec of that name. Raises: LookupError where it is not kept here."""
         found = self._kept.get(name)
         if found is None:
             raise LookupError("the script and environment of its submission are not kept on this head node")
         return found
 
     def check(self, order: Order) -> None:
-        """The right to send to the queue is no right to submit: the service has recorded what it orders.
+        """Refuse an order that the service has not recorded in the cluster state: the right to send to the queue is no
+        right to submit.
 
-        Raises: OrderNotReady while S3 is away, LookupError for an order that is not in the cluster state exactly so.
+        Raises: OrderNotReady while S3 is away, LookupError where the recorded order is missing or another.
         """
         key = order_key(self._cluster, order.token)
         try:
@@ -43,11 +49,11 @@ class StoredSpecs:
 
     def _fetch(self, key: str) -> bytes:
         try:
-            body: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(MAX_MESSAGE_BYTES + 1)
+            body = read_object(self._s3, self._bucket, key, limit=MAX_MESSAGE_BYTES)
         except AwsError as err:
             if is_away(err):
                 raise OrderNotReady(text_of("GetObject", err), after_s=5.0) from err
-            if code_of(err) == "NoSuchKey":
-                raise LookupError(f"there is no {key}") from err
             raise LookupError(text_of(f"GetObject {key}", err)) from err
+        if body is None:
+            raise LookupError(f"there is no {key}")
         return body

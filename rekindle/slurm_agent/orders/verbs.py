@@ -7,7 +7,6 @@ there is run. So an order may come as often as it likes.
 | verb    | taken for done where                                    | else, if begun and not known             |
 |---------|---------------------------------------------------------|------------------------------------------|
 | signal  | cannot be seen                                          | FAILED: a second one might end the job   |
-| stacks  | cannot be seen                                          | sent again: twice is as good as once     |
 | cancel  | the start is over, and so is the Slurm job              | scancel again                            |
 | hold    | the job waits, held (or has ended)                      | requeuehold again                        |
 | requeue | the new start is in the queue unheld, runs, or has run  | the steps that are missing               |
@@ -23,7 +22,7 @@ there is run. So an order may come as often as it likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -33,9 +32,11 @@ from rekindle.protocol.cluster.names import parse_attempt
 from rekindle.protocol.cluster.orders import Barred, Order, Outcome, Sibling
 from rekindle.protocol.cluster.queue_place import QueueLoss, losses_text
 from rekindle.protocol.cluster.same_job import why_different
+from rekindle.slurm_agent.base.ports import Repointed
 from rekindle.slurm_agent.slurm.commands import Commands
 
 SOON_S: Final = 1.0
+MAX_NAMED: Final = 5  # differences, in one sentence
 
 ENDED: Final = OVER
 ACTIVE: Final = frozenset(
@@ -140,3 +141,23 @@ def present(slurm: Commands, order: Order) -> OrderedJob | Result:
 
 def stale(order: Order, doc: AttemptDoc) -> Result:
     return refused(f"stale: {order.attempt} is over, job {doc.slurm_job} is {doc.attempt} ({doc.state})")
+
+
+def secrets_words(names: Sequence[str]) -> str:
+    return f"; not with the value that the original had: {', '.join(names[:MAX_NAMED])}" if names else ""
+
+
+def waiting_words(moved: Repointed) -> str:
+    said = (
+        (moved.changed, "{count} jobs wait for it now: {jobs}"),
+        (moved.left, "{count} jobs of other users, which wait for the start before, are left as they are: {jobs}"),
+    )
+    return "".join(
+        "; " + text.format(count=len(jobs), jobs=", ".join(map(str, jobs[:20]))) for jobs, text in said if jobs
+    )
+
+
+def sentence(found: tuple[str, ...]) -> str:
+    """What differs, for people."""
+    more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    return "; ".join(found[:MAX_NAMED]) + more

@@ -3,7 +3,7 @@
     mode = act                        # observe: nothing is changed, orders are answered with what they would have done
 
     [allow]                           # `*`: all. Left out: all; of node verbs none, but on HyperPod
-    verbs = signal stacks cancel hold requeue submit
+    verbs = signal cancel hold requeue submit
     partitions = gpu
 
     [deny]                            # precedes [allow]

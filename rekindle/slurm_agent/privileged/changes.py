@@ -37,7 +37,7 @@ class ChangeKind(StrEnum):
 
 # Which orders need it: one of them must be allowed.
 VERBS: Final[Mapping[ChangeKind, frozenset[Verb]]] = {
-    ChangeKind.SIGNAL: frozenset({Verb.SIGNAL, Verb.STACKS}),
+    ChangeKind.SIGNAL: frozenset({Verb.SIGNAL}),
     ChangeKind.CANCEL: frozenset({Verb.CANCEL}),
     ChangeKind.CANCEL_WAITING: frozenset({Verb.CANCEL, Verb.SUBMIT}),
     ChangeKind.HOLD: frozenset({Verb.HOLD}),

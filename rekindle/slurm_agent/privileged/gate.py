@@ -35,7 +35,6 @@ from rekindle.slurm_agent.reading import comment, text
 from rekindle.slurm_agent.reading.jobs import ENDED, HELD_BY_ADMIN, Job
 from rekindle.slurm_agent.reading.nodes import Node
 from rekindle.slurm_agent.reading.run import Runner
-from rekindle.slurm_agent.reading.way_out import is_out_word, says_out
 
 _T = TypeVar("_T")
 # Until a requeued job is eligible: cred_expire and a second more. Source: slurm job_mgr.c; slurm.conf(5), AuthInfo.
@@ -90,8 +89,6 @@ class Gate:
 
     def check(self, order: Order) -> None:
         """Before the first command of an order. Raises: BarredHere; SlurmError."""
-        if order.verb is Verb.READ:
-            return
         about: Mapping[Kind, str] = {Kind.NODES: order.node} if order.node is not None else {}
         if order.slurm_job is not None and order.node is None:
             subject = self._subject(order.slurm_job)
@@ -217,7 +214,7 @@ class Gate:
             Kind.USERS: job.user,
             Kind.POLICIES: asked.policy if asked is not None else policy,
         }
-        is_out = says_out(shown) or is_out_word(job.comment)
+        is_out = comment.says_out(shown) or comment.is_out_word(job.comment)
         begins, submitted = text.moment(shown.get("EligibleTime")), text.moment(shown.get("SubmitTime"))
         begins_later = begins is not None and submitted is not None and begins - submitted > REQUEUE_WAITS
         return Subject(job=job, about=about, is_out=is_out, begins_at=begins if begins_later else None)

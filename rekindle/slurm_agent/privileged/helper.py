@@ -112,7 +112,6 @@ class Helper:
             HelperVerb.STATE: lambda _: {"is_readable": self._state().is_readable()},
             HelperVerb.SCRIPT: lambda asked: {"script": self._state().script(_job(asked))},
             HelperVerb.VARIABLES: self._variables,
-            HelperVerb.ENVIRONMENT: self._environment,
             HelperVerb.ARGUMENTS: self._arguments,
             HelperVerb.CAPTURE: self._capture,
             HelperVerb.SPEC: self._spec,
@@ -154,17 +153,14 @@ class Helper:
     # ---- parts
 
     def _built(self, guard: int | None) -> Rights:
-        settings = self._own_settings
         return rights(
-            environ=settings.environ,
+            self._own_settings,
             guard_fd=guard,
             holding=self._granted,
             now=lambda: datetime.now(UTC),
             folder=self._own,
-            allow_file=settings.allow_file,
-            resource_config=settings.resource_config,
             is_leaving=self._is_leaving,
-            settings=self._slurm_settings,
+            of_slurmctld=self._slurm_settings,
             files=self._files,
             kept=self._kept,
         )
@@ -259,9 +255,6 @@ class Helper:
     def _variables(self, asked: Request) -> Mapping[str, Any]:
         found = self._state().variables(_job(asked), asked.names, asked.prefixes)
         return {"variables": _told(found)}
-
-    def _environment(self, asked: Request) -> Mapping[str, Any]:
-        return {"variables": _told(self._state().environment(_job(asked)))}
 
     def _arguments(self, asked: Request) -> Mapping[str, Any]:
         job = self._slurm_job(_job(asked))

@@ -189,9 +189,6 @@ class RemoteState(Asking):
         about = {"names": tuple(names), "prefixes": prefixes}
         return self._told(HelperVerb.VARIABLES, "variables", job=job, **about) or {}
 
-    def environment(self, job: int) -> Mapping[str, str]:
-        return self._told(HelperVerb.ENVIRONMENT, "variables", job=job) or {}
-
     def arguments(self, job: Job, line: str, version: str) -> tuple[str, ...] | None:  # noqa: ARG002
         found = self._told(HelperVerb.ARGUMENTS, "arguments", job=job.job, text=line)
         return None if found is None else tuple(found)

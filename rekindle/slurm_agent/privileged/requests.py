@@ -47,8 +47,7 @@ class HelperVerb(StrEnum):
     CHANGE = "change"
     STATE = "state"  # of what slurmctld keeps: whether it can be read
     SCRIPT = "script"
-    VARIABLES = "variables"
-    ENVIRONMENT = "environment"  # without secrets
+    VARIABLES = "variables"  # without secrets
     ARGUMENTS = "arguments"
     CAPTURE = "capture"
     SPEC = "spec"
@@ -207,7 +206,6 @@ _NEEDED: Final[Mapping[HelperVerb, tuple[str, ...]]] = {
     HelperVerb.CHANGE: ("change",),
     HelperVerb.SCRIPT: ("job",),
     HelperVerb.VARIABLES: ("job",),
-    HelperVerb.ENVIRONMENT: ("job",),
     HelperVerb.ARGUMENTS: ("job",),
     HelperVerb.CAPTURE: ("job",),
     HelperVerb.SPEC: ("spec",),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from rekindle.slurm_agent.base.ports import LeaseHolder
+from rekindle.slurm_agent.base.settings import Settings as AgentSettings
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -33,34 +34,32 @@ class Rights:
 
 
 def rights(
+    settings: AgentSettings,
     *,
-    environ: Mapping[str, str],
     guard_fd: int | None,
     holding: LeaseHolder | None,
     now: Callable[[], datetime],
     folder: Path,
-    allow_file: str,
-    resource_config: str,
     is_leaving: bool,
-    settings: Callable[[], Settings],
+    of_slurmctld: Callable[[], Settings],
     files: UserFiles,
     kept: SpecFolder,
 ) -> Rights:
-    """guard_fd: see `lock`. folder: of the caps. settings: slurmctld's. Nothing is run or read yet."""
-    runner = Runner(environ=environ, guard_fd=guard_fd, holding=holding)
+    """guard_fd: see `lock`. folder: of the caps. of_slurmctld: its settings. Nothing is run or read yet."""
+    runner = Runner(environ=settings.environ, guard_fd=guard_fd, holding=holding)
     reads = CopyReads(runner, now)
     gate = Gate(
         runner=runner,
         reads=reads,
         caps=Caps(folder / "caps.json"),
-        path=allow_file,
-        is_hyperpod=lambda: Path(resource_config).exists(),
+        path=settings.allow_file,
+        is_hyperpod=lambda: Path(settings.resource_config).exists(),
         is_leaving=is_leaving,
     )
-    copies = Copies(runner=runner, reads=reads, gate=gate, settings=settings, files=files, hashes=kept.hashes)
+    copies = Copies(runner=runner, reads=reads, gate=gate, settings=of_slurmctld, files=files, hashes=kept.hashes)
     return Rights(
         reads=reads,
-        node_map=NodeMap(resource_config),
+        node_map=NodeMap(settings.resource_config),
         files=files,
         gate=gate,
         captures=Captures(reads, kept),

@@ -4,39 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rekindle.protocol.cluster.documents import JobSpec
 from rekindle.protocol.cluster.orders import Order
 from rekindle.slurm_agent.base.ports import SlurmRefused, SlurmUnavailable
 from rekindle.slurm_agent.copies.capture import StateFiles, environment_of
-from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes
+from rekindle.slurm_agent.copies.compare import LEFT_OUT
+from rekindle.slurm_agent.copies.hashes import OF_THIS_PROCESS, ValueHashes, surely_differ
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
-from rekindle.slurm_agent.copies.secret_variables import other_secrets, secrets_of
 from rekindle.slurm_agent.copies.spec import (
     CapturedSpec,
     capture_spec,
     excluded_by,
     excluding_none_of,
     ids_of,
+    sbatch,
     spec_differences,
     submit,
     submitted_from,
-    would_take,
 )
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.gate import Gate
+from rekindle.slurm_agent.reading import comment
 from rekindle.slurm_agent.reading.jobs import Job
 from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Runner
 from rekindle.slurm_agent.reading.sizes import cannot_shrink
 
+KEY: Final = "secrets"  # of the comment: `secrets=without`, or `secrets=FILE`
+WITHOUT: Final = "without"
+MAX_FILE_BYTES: Final = 64 * 1024
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What was captured. `taken.spec` is what may be told of it; `name`: that of the whole, which is kept here.
-    `exclude`: the nodes that its user excluded."""
+    """What was captured. `name`: that of the spec, which is kept here. `exclude`: the nodes that its user excluded."""
 
     taken: CapturedSpec
     name: str | None
@@ -44,7 +49,7 @@ class Capture:
 
 
 class Captures:
-    """What is known of how jobs were submitted. `kept` holds the whole, this what the agent is given."""
+    """What is known of how jobs were submitted. `kept` holds it."""
 
     def __init__(self, reads: CopyReads, kept: SpecFolder | None = None) -> None:
         self._reads = reads
@@ -71,8 +76,8 @@ class Captures:
         own = (taken.spec.options.get("exclude") or "") if taken.spec is not None else ""
         exclude = own if exclude is None else exclude
         taken = with_exclude(taken, exclude)
-        name, told = self.kept.put(taken.spec) if taken.spec is not None else (None, None)
-        return Capture(taken=replace(taken, spec=told), name=name, exclude=exclude)
+        name = self.kept.put(taken.spec) if taken.spec is not None else None
+        return Capture(taken=taken, name=name, exclude=exclude)
 
 
 class Copies:
@@ -105,8 +110,8 @@ class Copies:
         return copy
 
     def rehearse(self, spec: JobSpec, order: Order, old: int | None) -> None:
-        """See `would_take`. Raises: SlurmError."""
-        would_take(self._runner, spec, order, secrets=self._prepared(spec, order, old))
+        """sbatch --test-only: nothing is submitted. Raises: SlurmError; SlurmRefused where it would not be taken."""
+        sbatch(self._runner, spec, order, self._prepared(spec, order, old), "--test-only")
 
     def differences(self, spec: JobSpec, order: Order, copy: Job) -> tuple[str, ...]:
         """See `Commands`. Raises: SlurmError."""
@@ -119,7 +124,7 @@ class Copies:
     def other_secrets(self, spec: JobSpec, order: Order, copy: int) -> tuple[str, ...]:  # noqa: ARG002
         """See `Commands`. Raises: SlurmError."""
         environment = environment_of(self._settings().state_location, copy)
-        return other_secrets(spec, environment.all or {}, self._hashes)
+        return _other_secrets(spec, environment.all or {}, self._hashes)
 
     def fixed(self, job: Job, detail: Mapping[str, str]) -> str:
         """Why the job could not run on fewer nodes; "" where it could. Raises: SlurmError."""
@@ -141,7 +146,7 @@ class Copies:
         job = self._reads.job(old) if old is not None and spec.left_out else None
         is_own = job is not None and job.user == spec.user  # no other's secrets are handed over
         whole = environment_of(self._settings().state_location, job.job).all if job is not None and is_own else None
-        return secrets_of(spec, whole, self._files)
+        return _secrets_of(spec, whole, self._files)
 
     def _check_folder(self, what: str, path: str, spec: JobSpec, order: Order) -> None:
         """sbatch hangs where a path does; and slurmd starts a job whose folder is gone in /tmp."""
@@ -163,3 +168,46 @@ def with_exclude(taken: CapturedSpec, exclude: str) -> CapturedSpec:
     if exclude:
         options["exclude"] = exclude
     return replace(taken, spec=replace(taken.spec, options=options))
+
+
+def _secrets_of(spec: JobSpec, whole: Mapping[str, str] | None, files: UserFiles) -> Mapping[str, str]:
+    """The variables that the spec leaves out.
+
+    whole: the old job's environment, while slurmctld knows it; after that they come as the job's comment says, from its
+    user's own file of lines NAME=value, or not at all.
+
+    Raises: SlurmRefused where one of them would be lost without a word of its user; SlurmUnavailable.
+    """
+    if not spec.left_out:
+        return {}
+    found = whole
+    if found is None:
+        asked = comment.parse(spec.options.get("comment") or "")
+        said = dict(asked.others).get(KEY, "") if asked is not None else ""
+        if said == WITHOUT:
+            return {}
+        found = _secrets_in(said, spec, files) if said.startswith("/") else {}
+    lost = [name for name in spec.left_out if name not in found]
+    if lost:
+        text = f"sbatch: the secrets {', '.join(lost)} of the submission are not kept, and cannot be read any more"
+        raise SlurmRefused(f"{text[:400]}: give {KEY}=FILE or {KEY}={WITHOUT} in the comment")
+    return {name: found[name] for name in spec.left_out}
+
+
+def _other_secrets(spec: JobSpec, copy: Mapping[str, str], hashes: ValueHashes) -> tuple[str, ...]:
+    """The variables that the spec leaves out and that have another value in the copy's environment. Pure."""
+    there = {name: hashes.of(name, copy[name]) for name in spec.left_out if name in copy}
+    before = {name: spec.shown.get(f"{LEFT_OUT}{name}") or given for name, given in there.items()}
+    return tuple(name for name, given in there.items() if surely_differ(before[name], given))
+
+
+def _secrets_in(path: str, spec: JobSpec, files: UserFiles) -> Mapping[str, str]:
+    """Read as the job's user."""
+    try:
+        raw = files.read(spec.user, path, MAX_FILE_BYTES, *ids_of(spec)) or b""
+    except Hangs as err:
+        raise SlurmUnavailable(f"sbatch: {err}"[:300]) from err
+    except OSError as err:
+        raise SlurmRefused(f"sbatch: the file of secrets {path} cannot be read: {err}"[:300]) from err
+    pairs = (line.removeprefix("export ").partition("=") for line in raw.decode("utf-8", "replace").splitlines())
+    return {name.strip(): given.strip().strip("\"'") for name, equals, given in pairs if equals}

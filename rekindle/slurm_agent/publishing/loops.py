@@ -42,23 +42,9 @@ class Watch:
         self._poll_s = poll_s
         self._on_change = on_change
         self._wake = threading.Event()
-        self._lock = threading.Lock()
-        self._begun = 0
-        self._finished = 0
+        self._is_first = True
         self._hurries_until = 0.0
         self._failures = 0
-
-    def ask(self) -> int:
-        """The number of a look that begins after this moment."""
-        with self._lock:
-            look_number = self._begun + 1
-        self._wake.set()
-        return look_number
-
-    def has_finished(self, look_number: int) -> bool:
-        """That look, or a later one, has read Slurm whole, and what it saw is kept to be published."""
-        with self._lock:
-            return self._finished >= look_number
 
     def hurry(self) -> None:
         """An order was carried out: look at once, and again until it has shown."""
@@ -75,9 +61,7 @@ class Watch:
 
     def run_once(self) -> float:
         """One reading. Returns seconds until the next, unless woken before."""
-        with self._lock:
-            self._begun += 1
-            number = self._begun
+        is_first, self._is_first = self._is_first, False
         now = self._clock.now()
         try:
             reading = self._watcher.read(now)
@@ -89,7 +73,7 @@ class Watch:
             log.exception("part=watcher")
             self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
             return self._poll_s
-        is_back = self._failures > 0 or number == 1
+        is_back = self._failures > 0 or is_first
         self._failures = 0
         self._problems.set("slurm")
         self._problems.set("reading", reading.problems)
@@ -99,8 +83,6 @@ class Watch:
             log.exception("part=watcher")
             self._problems.set("slurm", [f"internal error: {type(err).__name__}: {err}"])
             return self._poll_s
-        with self._lock:
-            self._finished = number
         if reading.documents or reading.news or is_back:  # when Slurm was read is news after a time without it
             self._on_change()
         return HURRY_S if self._clock.monotonic() < self._hurries_until else self._poll_s

@@ -72,7 +72,7 @@ class Outbox:
                 _put(db, key, seq, OutboxLane.WORLD, body)
             for news in reading.news:
                 seq += 1
-                _tell(db, seq, OutboxLane.WORLD, news, token=None)
+                _queue_news(db, seq, OutboxLane.WORLD, news, token=None)
             for name, value in reading.memory.items():
                 if value is None:
                     db.execute("DELETE FROM memory WHERE key = ?", (name,))
@@ -95,14 +95,16 @@ class Outbox:
             seq += 1
             _put(db, answer_key(answer.cluster, answer.token), seq, OutboxLane.ANSWERS, answer.to_json())
         detail = json.loads(answer.to_json())
-        _tell(db, seq + 1, OutboxLane.ANSWERS, News(type=NewsType.ANSWERED, at=answer.at, detail=detail), answer.token)
+        _queue_news(
+            db, seq + 1, OutboxLane.ANSWERS, News(type=NewsType.ANSWERED, at=answer.at, detail=detail), answer.token
+        )
         _bound(db, OutboxLane.ANSWERS)
 
-    def news(self, one: News) -> None:
+    def news(self, event: News) -> None:
         """One event of the agent's own, such as its start."""
 
         def work(db: sqlite3.Connection) -> None:
-            _tell(db, _last(db) + 1, OutboxLane.ANSWERS, one, token=None)
+            _queue_news(db, _last(db) + 1, OutboxLane.ANSWERS, event, token=None)
             _bound(db, OutboxLane.ANSWERS)
 
         self._store.write(work)
@@ -216,11 +218,11 @@ def _put(db: sqlite3.Connection, key: str, seq: int, lane: OutboxLane, body: byt
     )
 
 
-def _tell(db: sqlite3.Connection, seq: int, lane: OutboxLane, one: News, token: str | None) -> None:
-    detail = json.dumps(one.detail, allow_nan=False, separators=(",", ":"))
+def _queue_news(db: sqlite3.Connection, seq: int, lane: OutboxLane, event: News, token: str | None) -> None:
+    detail = json.dumps(event.detail, allow_nan=False, separators=(",", ":"))
     db.execute(
         "INSERT INTO news(seq, lane, type, at, detail, token) VALUES(?, ?, ?, ?, ?, ?)",
-        (seq, lane, one.type.value, one.at.isoformat(), detail, token),
+        (seq, lane, event.type.value, event.at.isoformat(), detail, token),
     )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,6 +20,7 @@ from rekindle.slurm_agent.base.aws import AwsError, Clients, is_away, is_denied,
 from rekindle.slurm_agent.base.clock import Clock
 from rekindle.slurm_agent.base.ports import LeaseHolder
 from rekindle.slurm_agent.base.problems import Problems
+from rekindle.slurm_agent.base.settings import Settings
 from rekindle.slurm_agent.publishing.outbox import Document, Outbox, OutboxLane, Waiting
 
 log = logging.getLogger(__name__)
@@ -36,15 +36,6 @@ EVENTS_PER_CALL: Final = 10  # Source: botocore events PutEventsRequestEntryList
 MAX_CALL_BYTES: Final = 240_000  # Source: EventBridge user guide, PutEvents: 256 KB for all entries of a call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where it all goes."""
-
-    cluster: str
-    bucket: str
-    bus: str
-
-
 class _AwsUnavailable(Exception):
     """AWS does not answer, or not now: nothing else needs to be tried."""
 
@@ -57,7 +48,7 @@ class Publisher:
         *,
         outbox: Outbox,
         clients: Clients,
-        target: Target,
+        settings: Settings,
         clock: Clock,
         problems: Problems,
         heartbeat: Callable[[], AgentDoc],
@@ -67,7 +58,7 @@ class Publisher:
         self._holding = holding
         self._outbox = outbox
         self._clients = clients
-        self._target = target
+        self._settings = settings
         self._clock = clock
         self._problems = problems
         self._heartbeat = heartbeat
@@ -134,7 +125,7 @@ class Publisher:
         ):
             return
         heartbeat = heartbeat or self._heartbeat()
-        self._put(Document(key=agent_key(self._target.cluster), seq=0, body=heartbeat.to_json()))
+        self._put(Document(key=agent_key(self._settings.cluster), seq=0, body=heartbeat.to_json()))
         self._heartbeat_at, self._read_at = now, heartbeat.read_at
 
     def _send(self) -> None:
@@ -161,7 +152,7 @@ class Publisher:
         self._insist()
         try:
             self._clients.s3.put_object(
-                Bucket=self._target.bucket, Key=document.key, Body=document.body, ContentType="application/json"
+                Bucket=self._settings.bucket, Key=document.key, Body=document.body, ContentType="application/json"
             )
         except AwsError as err:
             if is_away(err):
@@ -220,13 +211,13 @@ class Publisher:
             if news.token is not None:
                 self._on_answered(news.token)
 
-    def _entry(self, one: Waiting) -> dict[str, object]:
+    def _entry(self, event: Waiting) -> dict[str, object]:
         return {
             "Source": SOURCE,
-            "DetailType": one.type.value,
-            "Detail": one.detail,
-            "EventBusName": self._target.bus,
-            "Time": one.at,
+            "DetailType": event.type.value,
+            "Detail": event.detail,
+            "EventBusName": self._settings.bus,
+            "Time": event.at,
         }
 
     def _waits(self) -> bool:

@@ -10,8 +10,11 @@ from typing import Final
 from rekindle.protocol.cluster.names import is_slurm
 from rekindle.protocol.cluster.orders import Signal
 from rekindle.protocol.wire import is_id
+from rekindle.slurm_agent.reading.text import value
 
 MARK: Final = "rekindle"
+OUT: Final = "norekindle"  # of a job that wants no protection
+SHOWN: Final = ("AdminComment", "Extra")
 KEYS: Final = ("job", "attempt", "mailbox", "checkpoints", "signal")
 MAX_CHARS: Final = 4096
 _POLICY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -99,3 +102,12 @@ def text_of(asked: Comment) -> str:
         "signal": asked.signal,
     }
     return render(asked.policy, keys, asked.others, asked.signal_batch)
+
+
+def says_out(shown: Mapping[str, str]) -> bool:
+    """Of a job whose comment asks for protection: an administrator may want none for it. shown: its record."""
+    return any(is_out_word(value(shown.get(name))) for name in SHOWN)
+
+
+def is_out_word(asked: str) -> bool:
+    return asked.strip().strip("\"'").strip().split(",")[0].strip() == OUT

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 from rekindle.slurm_agent.reading.nodes import Node
 
-DEFAULT_PATH: Final = "/opt/ml/config/resource_config.json"
 MAX_BYTES: Final = 16 * 1024 * 1024
 _INSTANCE: Final = re.compile(r"i-[0-9a-f]{8,17}")
 _GPU: Final = re.compile(r"GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -42,7 +41,6 @@ class NodePlacement:
 class Resources:
     """What resource_config.json says. `by_address` and `by_name` are keyed by what a node may be known under."""
 
-    cluster: str = ""
     arn: str = ""
     by_address: Mapping[str, NodePlacement] = field(default_factory=dict)
     by_name: Mapping[str, NodePlacement] = field(default_factory=dict)
@@ -77,7 +75,6 @@ def parse(raw: bytes) -> Resources:
                 by_name[f"ip-{address.replace('.', '-')}"] = place
     arn = _text(about.get("ClusterArn"), 256)
     return Resources(
-        cluster=_text(about.get("ClusterName"), 63),
         arn=arn if _ARN.fullmatch(arn) else "",
         by_address=by_address,
         by_name=by_name,
@@ -88,7 +85,7 @@ class NodeMap:
     """Reads the file again when it changes."""
 
     def __init__(self, path: str) -> None:
-        self._path = Path(path or DEFAULT_PATH)
+        self._path = Path(path)
         self._seen: tuple[int, int, int] | None = None
         self._held = Resources()
 

@@ -121,7 +121,6 @@ class Settings:
     booted_at: datetime | None = None
     accounting: str = ""
     job_comp: str = ""
-    kill_wait_s: int | None = None
     first_job: int | None = None
     next_job: int | None = None
     reboot_program: str = ""
@@ -169,7 +168,6 @@ def parse_settings(output: str) -> Settings:
         booted_at=text.moment(fields.get("BOOT_TIME")),
         accounting=text.value(fields.get("AccountingStorageType")),
         job_comp=text.value(fields.get("JobCompType")),
-        kill_wait_s=text.whole(fields.get("KillWait", "").partition(" ")[0]),
         first_job=text.whole(fields.get("FirstJobId")),
         next_job=text.whole(fields.get("NEXT_JOB_ID")),
         reboot_program=text.value(fields.get("RebootProgram")),

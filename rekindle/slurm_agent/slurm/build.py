@@ -1,19 +1,21 @@
-"""Puts the Slurm side together."""
+"""Puts the Slurm side of the agent together: what reads, watches, relays and commands one cluster.
+
+Called by the agent's process, its checks, and the tests of one part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from rekindle.protocol.cluster.documents import AttemptDoc
-from rekindle.slurm_agent.base.aws import code_of, text_of
+from rekindle.slurm_agent.base.aws import AwsError, read_object, text_of
 from rekindle.slurm_agent.base.clock import SystemClock
 from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, OwnActions
+from rekindle.slurm_agent.base.settings import Settings as AgentSettings
 from rekindle.slurm_agent.copies.kept import SpecFolder
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.user_files import UserFiles
@@ -32,7 +34,7 @@ from rekindle.slurm_agent.reading.nodes import Settings
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.slurm.commands import Commands
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJobs
-from rekindle.slurm_agent.watching.joining import Joining, Rules
+from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.relay import MailboxRelay
 from rekindle.slurm_agent.watching.watcher import Watch
@@ -42,21 +44,14 @@ from rekindle.slurm_agent.watching.watcher import Watch
 class AgentContext:
     """What the Slurm side is given. `s3` is a boto3 client. `guard_fd`: see `base.lock`; None in tests of one part."""
 
-    cluster: str
-    bucket: str
+    settings: AgentSettings
     s3: Any
     memory: Memory
     own_actions: OwnActions
-    resource_config: str  # path of resource_config.json; need not exist
-    state_dir: Path
-    allow_file: str  # see `privileged.allowed`; need not exist
     is_leaving: bool = False  # what is held is given back, and nothing else is done
     guard_fd: int | None = None
     holding: LeaseHolder | None = None  # None in tests of one part, and where nothing is changed
-    environ: Mapping[str, str] = field(default_factory=dict)  # of the commands: PATH, SLURM_CONF
     wall: Callable[[], datetime] | None = None  # the host's clock, which is slurmctld's; None: this machine's
-    partitions: frozenset[str] = frozenset()  # whose batch jobs are protected without a word of theirs
-    accounts: frozenset[str] = frozenset()
     channels: Channels | None = None  # to root's helper; None where this process has all the rights there are
     keeps: bool = True  # False: specs are kept in memory alone
 
@@ -71,7 +66,8 @@ class Parts:
     relay: MailboxRelay | None = None  # None in tests of one part
 
 
-def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], datetime]) -> Rights:
+def _rights_of_helper(context: AgentContext, channels: Channels, now: Callable[[], datetime]) -> Rights:
+    """Each act is asked of root's helper: this process has an unprivileged user."""
     return Rights(
         reads=CopyReads(RemoteReads(channels), now),
         node_map=RemoteNodeMap(channels),
@@ -82,87 +78,76 @@ def _of_the_helper(context: AgentContext, channels: Channels, now: Callable[[], 
     )
 
 
-def _own(context: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> Rights:
+def _own_rights(context: AgentContext, now: Callable[[], datetime], settings: Callable[[], Settings]) -> Rights:
+    """Each act is this process's own: it runs as root, or as a user with Slurm's rights."""
     return rights(
-        environ=context.environ,
+        context.settings,
         guard_fd=context.guard_fd,
         holding=context.holding,
         now=now,
-        folder=context.state_dir,
-        allow_file=context.allow_file,
-        resource_config=context.resource_config,
+        folder=context.settings.state_dir,
         is_leaving=context.is_leaving,
-        settings=settings,
+        of_slurmctld=settings,
         files=UserFiles(),
-        kept=SpecFolder(context.state_dir if context.keeps else None, lambda: settings().state_location),
+        kept=SpecFolder(context.settings.state_dir if context.keeps else None, lambda: settings().state_location),
     )
 
 
 def build(context: AgentContext) -> Parts:
     """The commands, the watcher and the relay of one cluster; nothing is run or read yet."""
     now = context.wall or SystemClock().now
-    channels = context.channels
+    channels, agent = context.channels, context.settings
     if channels is None:
-        parts = _own(context, now, lambda: watch.current_settings())
+        rights_held = _own_rights(context, now, lambda: watch.current_settings())
     else:
-        parts = _of_the_helper(context, channels, now)
+        rights_held = _rights_of_helper(context, channels, now)
     followed_jobs = FollowedJobs()
-    published = _Published(context.s3, context.bucket)
-    owners = Owners(context.cluster, published.surely)
-    joining = Joining(parts.reads, Rules(partitions=context.partitions, accounts=context.accounts))
+    published = partial(_published, context.s3, agent.bucket)
+    owners = Owners(agent.cluster, published)
+    joining = Joining(rights_held.reads, partitions=agent.partitions, accounts=agent.accounts)
     watch = Watch(
-        cluster=context.cluster,
-        reads=parts.reads,
-        node_map=parts.node_map,
+        cluster=agent.cluster,
+        reads=rights_held.reads,
+        node_map=rights_held.node_map,
         memory=context.memory,
         own_actions=context.own_actions,
         followed_jobs=followed_jobs,
-        published=published.surely,
+        published=published,
         owners=owners,
         joining=joining,
-        files=parts.files,
-        captures=parts.captures,
+        files=rights_held.files,
+        captures=rights_held.captures,
     )
     relay = MailboxRelay(
-        cluster=context.cluster,
-        bucket=context.bucket,
+        cluster=agent.cluster,
+        bucket=agent.bucket,
         s3=context.s3,
         memory=context.memory,
         followed_jobs=followed_jobs,
-        files=parts.files,
+        files=rights_held.files,
         holding=context.holding,
-        observes=parts.gate.observes,
+        observes=rights_held.gate.observes,
     )
     commands = Commands(
-        cluster=context.cluster,
-        reads=parts.reads,
-        gate=parts.gate,
-        node_map=parts.node_map,
+        cluster=agent.cluster,
+        reads=rights_held.reads,
+        gate=rights_held.gate,
+        node_map=rights_held.node_map,
         watch=watch,
         now=now,
         owners=owners,
         was_taken_out=joining.ask_again,
         deliver=relay.deliver,
-        files=parts.files,
-        captures=parts.captures,
-        copies=parts.copies,
+        files=rights_held.files,
+        captures=rights_held.captures,
+        copies=rights_held.copies,
     )
-    return Parts(slurm=commands, watcher=watch, relay=relay, kept=parts.captures.kept)
+    return Parts(slurm=commands, watcher=watch, relay=relay, kept=rights_held.captures.kept)
 
 
-class _Published:
-    """What the cluster state holds."""
-
-    def __init__(self, s3: Any, bucket: str) -> None:
-        self._s3 = s3
-        self._bucket = bucket
-
-    def surely(self, key: str) -> bytes | None:
-        """None only where nothing is there. Raises: Unreadable."""
-        try:
-            raw: bytes = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read(AttemptDoc.LIMIT_BYTES + 1)
-        except (ClientError, BotoCoreError) as err:
-            if code_of(err) in ("NoSuchKey", "404"):
-                return None
-            raise Unreadable(text_of(f"GetObject {key}", err)) from err
-        return raw
+def _published(s3: Any, bucket: str, key: str) -> bytes | None:
+    """A document of the cluster state; None only where there is none. Raises: Unreadable."""
+    try:
+        return read_object(s3, bucket, key, limit=AttemptDoc.LIMIT_BYTES)
+    except AwsError as err:
+        raise Unreadable(text_of(f"GetObject {key}", err)) from err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pwd
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -10,14 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, SlurmState
-from rekindle.protocol.cluster.orders import (
-    MAX_NODE_COUNT,
-    MAX_SLURM_JOB,
-    Order,
-    Sibling,
-    Signal,
-    Verb,
-)
+from rekindle.protocol.cluster.orders import MAX_NODE_COUNT, MAX_SLURM_JOB, Order, Sibling, Signal, Verb
 from rekindle.protocol.cluster.queue_place import QueueLoss
 from rekindle.protocol.cluster.same_job import why_different
 from rekindle.slurm_agent.base.ports import (
@@ -34,7 +28,6 @@ from rekindle.slurm_agent.base.ports import (
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.copies.rehearsal import Rehearsals
 from rekindle.slurm_agent.copies.script_file import never_ran_as
-from rekindle.slurm_agent.copies.spec import user_id
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import Hangs
 from rekindle.slurm_agent.privileged.changes import Change, ChangeKind
@@ -42,15 +35,13 @@ from rekindle.slurm_agent.privileged.gate import Gate
 from rekindle.slurm_agent.privileged.remote import RemoteCaptures, RemoteCopies, RemoteGate, RemoteNodeMap
 from rekindle.slurm_agent.privileged.submissions import Captures, Copies
 from rekindle.slurm_agent.reading import comment, text
-from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, KILL_ON_INVALID, Job, repointed
+from rekindle.slurm_agent.reading.jobs import HELD_BY_ADMIN, Job
 from rekindle.slurm_agent.reading.nodemap import NodeMap
-from rekindle.slurm_agent.reading.run_identity import NEVER
 from rekindle.slurm_agent.reading.script import read as read_script
 from rekindle.slurm_agent.reading.sizes import cpus_for, fewest_nodes
-from rekindle.slurm_agent.reading.way_out import says_out
-from rekindle.slurm_agent.slurm.candidates import why_not_without
 from rekindle.slurm_agent.slurm.node_commands import NodeCommands, node_name
-from rekindle.slurm_agent.slurm.queue_place import losses, place_of
+from rekindle.slurm_agent.slurm.pending_jobs import repoint, why_not_without
+from rekindle.slurm_agent.slurm.queue_place import losses, noted_priority, noting, place_of, what_to_restore
 from rekindle.slurm_agent.slurm.siblings import Siblings
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of
@@ -60,8 +51,6 @@ from rekindle.slurm_agent.watching.watcher import Watch
 
 log = logging.getLogger(__name__)
 
-PRIORITY: Final = "priority"
-_SEEN_NOTHING: Final = None
 _SETTLES: Final = timedelta(seconds=2)
 
 
@@ -108,8 +97,6 @@ class Commands(NodeCommands):
         self._owners = owners
         self._was_taken_out = was_taken_out
 
-    # ---- reads
-
     def job(self, slurm_job: int) -> AttemptDoc | None:
         """The job's present start (after a requeue: the new one). None: slurmctld does not know the job (any more).
 
@@ -126,14 +113,14 @@ class Commands(NodeCommands):
             detail = self._reads.detail(job)
         except UnknownJob:
             return None
-        if says_out(detail):  # an administrator's word of this moment, which no look has seen yet
+        if comment.says_out(detail):  # an administrator's word of this moment, which no look has seen yet
             self._was_taken_out(job)
             raise NotProtected(f"job {job.job} was taken out of Rekindle's protection")
         shown = ShownJob(job=job, base=base_of(self._cluster, job, asked), asked=asked, detail=detail)
         if job.state is SlurmState.RUNNING:
             steps = self._reads.steps().get(job.step_key, 0)
             shown = replace(shown, is_ready=self._is_ready(shown, steps))
-        return history.now_of(self._cluster, shown, _SEEN_NOTHING, OwnActions(), self._now())
+        return history.now_of(self._cluster, shown, None, OwnActions(), self._now())
 
     def _is_ready(self, shown: ShownJob, steps: int) -> bool | None:
         try:
@@ -223,10 +210,9 @@ class Commands(NodeCommands):
             shown = self._reads.detail(job)
             noted = text.value(shown.get("AdminComment"))
             if not noted or comment.parse(noted) is not None:
-                before = (
-                    place_of(shown).priority or _noted_priority(noted) if (did or order.verb) is Verb.HOLD else None
-                )
-                noted = comment.text_of(noting(asked, order, did or order.verb, before))
+                verb = did or order.verb
+                before = place_of(shown).priority or noted_priority(noted) if verb is Verb.HOLD else None
+                noted = comment.text_of(noting(asked, order, verb, before))
                 self._job_change(ChangeKind.NOTE, slurm_job, text=noted)
         except SlurmError as err:
             log.info("slurm_job=%d not_noted=%s", slurm_job, err)
@@ -236,10 +222,6 @@ class Commands(NodeCommands):
         get it twice from a shell that passes it on."""
         is_batch = self._is_for_the_shell(_job(slurm_job), signal)
         self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal, is_batch=is_batch)
-
-    def signal_steps(self, slurm_job: int, signal: Signal) -> None:
-        """scancel --signal, to the steps whatever the script traps."""
-        self._job_change(ChangeKind.SIGNAL, slurm_job, signal=signal)
 
     def _is_for_the_shell(self, slurm_job: int, signal: Signal) -> bool:
         job = self._reads.job(slurm_job)
@@ -282,20 +264,14 @@ class Commands(NodeCommands):
         """Of a job that waits held because of us: with the priority that it had before."""
         shown = self._reads.detail(self._known(slurm_job))
         place = place_of(shown)
-        return replace(place, priority=place.priority or _noted_priority(text.value(shown.get("AdminComment"))))
+        return replace(place, priority=place.priority or noted_priority(text.value(shown.get("AdminComment"))))
 
     def restore_place(self, slurm_job: int, before: QueuePlace) -> tuple[QueueLoss, ...]:
         """Give a start as much of its place again as Slurm lets an operator give; what it has lost. A priority that age
         and fairshare explain is left to Slurm."""
         job = self._known(slurm_job)
         now, moves = place_of(self._reads.detail(job)), self._watch.current_settings().priority_moves
-        changes: list[dict[str, Any]] = []
-        if before.qos not in ("", now.qos):
-            changes.append({"qos": before.qos})
-        if before.nice not in (None, now.nice):
-            changes.append({"nice": before.nice})
-        if before.priority and now.priority and moves is not None and abs(before.priority - now.priority) > moves:
-            changes.append({"priority": before.priority})
+        changes = [*what_to_restore(before, now, moves)]
         for change in changes if job.state is SlurmState.PENDING else ():
             with suppress(SlurmRefused):
                 self._job_change(ChangeKind.PLACE, slurm_job, **change)
@@ -324,8 +300,8 @@ class Commands(NodeCommands):
     def exclude(self, slurm_job: int, nodes: Collection[str]) -> None:
         """scontrol update excnodelist: of a pending job; none lifts it. Names that are nodes no more are left out."""
         names = [node_name(name) for name in nodes]
-        gone = self._gone(names)
-        self._job_change(ChangeKind.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name not in gone))
+        there = {node.name for node in self._reads.nodes()} if names else set()  # Slurm refuses a list with any other
+        self._job_change(ChangeKind.EXCLUDE, slurm_job, nodes=tuple(name for name in names if name in there))
 
     def _known(self, slurm_job: int) -> Job:
         """Raises: UnknownJob."""
@@ -354,10 +330,6 @@ class Commands(NodeCommands):
         job = self._known(slurm_job)
         cpus = cpus_for(self._reads.detail(job), low)
         self._job_change(ChangeKind.RESIZE, slurm_job, low=low, high=high, cpus=cpus)
-
-    def _gone(self, names: Collection[str]) -> frozenset[str]:
-        """Those that are nodes no more, replaced or removed: Slurm refuses a list with one of them in it."""
-        return frozenset(names) - {node.name for node in self._reads.nodes()} if names else frozenset()
 
     def submit(self, spec: JobSpec, order: Order) -> int:
         """sbatch of the spec, held, as its user, with the order's environment, excluded nodes and comment; its id.
@@ -401,7 +373,10 @@ class Commands(NodeCommands):
         """Only as the user whose job the Job began with. Who can write the cluster state can write a spec of their
         own: for root, what the agent has seen with its own eyes counts, and nothing else."""
         assert order.attempt is not None, "orders.NEEDED"  # noqa: S101
-        is_root = user_id(spec.user) == 0
+        try:
+            is_root = pwd.getpwnam(spec.user).pw_uid == 0
+        except (KeyError, ValueError):  # the latter for a name that no file of users can hold
+            is_root = False
         owner = self._owners.seen(order.attempt) if is_root else self._owners.of(order.attempt)
         if owner is None and is_root:
             raise SlurmRefused("sbatch: this agent has never seen root's job that it shall submit again")
@@ -409,52 +384,7 @@ class Commands(NodeCommands):
             raise SlurmRefused(f"sbatch: the spec is of user {spec.user!r}, the Job of {owner!r}"[:300])
 
     def repoint(self, slurm_job: int, new_job: int, *, others: bool) -> Repointed:
-        """Let the jobs that wait for one wait for the other, or again for the same: those of its user, with `others`
-        everybody's. Idempotent. What Slurm has canceled because its dependency can never be satisfied
-        (`--kill-on-invalid-dep`) is put back into the queue for it."""
-        changed, left = [], []
-        jobs = self._reads.jobs()
-        owner = next((job.user for job in jobs if job.job == _job(new_job)), "")
-        for job in jobs:
-            expression = repointed(job.dependency, _job(slurm_job), new_job)
-            if expression is None or job.job == new_job:
-                continue
-            was_killed = job.state is SlurmState.CANCELLED and self._was_killed_for_its_dependency(job)
-            if not was_killed and job.state is not SlurmState.PENDING:
-                continue
-            if not others and not job.user == owner != "":
-                left.append(job.job)
-                continue
-            if was_killed:
-                self.requeue_hold(job.job)  # else it would be canceled again before it is changed
-            self._job_change(ChangeKind.WAIT_FOR, job.job, text=expression, for_job=new_job, of_others=others)
-            if was_killed:
-                self.release_unprotected(job.job)
-            changed.append(job.job)
-        return Repointed(changed=tuple(changed), left=tuple(left))
-
-    def _was_killed_for_its_dependency(self, job: Job) -> bool:
-        """Slurm has canceled it, not its user: one that waits in vain without that option stays in the queue."""
-        if job.node_list or not job.may_requeue or job.is_array_task or not job.reason.startswith(NEVER):
-            return False
-        try:
-            return self._reads.detail(job).get(KILL_ON_INVALID) == "Yes"
-        except UnknownJob:
-            return False
-
-
-def _noted_priority(noted: str) -> int | None:
-    asked = comment.parse(noted)
-    return text.whole(dict(asked.others).get(PRIORITY)) if asked is not None else None
-
-
-def noting(asked: comment.Comment, order: Order, did: Verb, priority: int | None = None) -> comment.Comment:
-    """What it asks for, with the verb and the Incident of the newest order about it, and the priority that it had
-    before it was held."""
-    kept = [(key, said) for key, said in asked.others if key not in ("did", "incident", PRIORITY)]
-    kept += [(PRIORITY, str(priority))] if priority is not None else []
-    incident = [("incident", order.incident_id)] if order.incident_id else []
-    return replace(asked, others=(*kept, ("did", did.value), *incident))
+        return repoint(self._reads, self._gate, _job(slurm_job), _job(new_job), others=others)
 
 
 def _job(slurm_job: int) -> int:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
 
+from rekindle.protocol.cluster.orders import Order, Verb
 from rekindle.protocol.cluster.queue_place import QueueFact, QueueLoss
 from rekindle.slurm_agent.base.ports import QueuePlace
-from rekindle.slurm_agent.reading import text
+from rekindle.slurm_agent.reading import comment, text
+
+PRIORITY: Final = "priority"  # a key of our note in AdminComment
 
 
 def place_of(shown: Mapping[str, str]) -> QueuePlace:
@@ -18,6 +23,16 @@ def place_of(shown: Mapping[str, str]) -> QueuePlace:
         nice=int(nice) if text.is_number(nice.removeprefix("-")) else None,
         qos=text.value(shown.get("QOS")),
     )
+
+
+def what_to_restore(before: QueuePlace, now: QueuePlace, moves: int | None) -> Iterator[dict[str, Any]]:
+    """The changes that give a job its place again, in order. moves: by how much a priority may move by itself."""
+    if before.qos not in ("", now.qos):
+        yield {"qos": before.qos}
+    if before.nice not in (None, now.nice):
+        yield {"nice": before.nice}
+    if before.priority and now.priority and moves is not None and abs(before.priority - now.priority) > moves:
+        yield {"priority": before.priority}
 
 
 def losses(before: QueuePlace, now: QueuePlace) -> Iterator[QueueLoss]:
@@ -38,3 +53,17 @@ def _time(place: QueuePlace) -> str | None:
 
 def _number(given: int | None) -> str | None:
     return None if given is None else str(given)
+
+
+def noted_priority(noted: str) -> int | None:
+    asked = comment.parse(noted)
+    return text.whole(dict(asked.others).get(PRIORITY)) if asked is not None else None
+
+
+def noting(asked: comment.Comment, order: Order, did: Verb, priority: int | None = None) -> comment.Comment:
+    """What it asks for, with the verb and the Incident of the newest order about it, and the priority that it had
+    before it was held."""
+    kept = [(key, said) for key, said in asked.others if key not in ("did", "incident", PRIORITY)]
+    kept += [(PRIORITY, str(priority))] if priority is not None else []
+    incident = [("incident", order.incident_id)] if order.incident_id else []
+    return replace(asked, others=(*kept, ("did", did.value), *incident))

@@ -1,4 +1,4 @@
-"""How Slurm is set up, as far as something may go wrong by it one day: for `--check`. Pure."""
+"""Advice about Slurm's settings that may cause trouble later, as the agent's `--check` prints it. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rekindle.slurm_agent.base.ports import Advice
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 
 DEFAULT_FIRST: Final = 1  # Source: slurm.conf(5), FirstJobId
-TRIED: Final = ((22, 5), (26, 5))  # the oldest and the newest release of Slurm that the tests run on
+TESTED: Final = ((22, 5), (26, 5))  # the oldest and the newest release of Slurm that the tests run on
 CLOCKS_APART: Final = timedelta(seconds=60)
 LOCAL_ID: Final = (1 << 26) - 1  # in a federation the bits above are the cluster's. Source: slurm.h, MAX_JOB_ID
 
 
 def numbering(settings: Settings, highest: int) -> str:
-    """What is wrong with the numbers that slurmctld gives to jobs; "" where nothing is. `highest`: of known jobs."""
+    """What is wrong with the numbers that slurmctld gives to jobs; "" where nothing is. `highest`: known so far."""
     if have_begun_again(settings, highest):
         return (
             f"Slurm's next job is number {settings.next_job}, and job {highest} is known: numbers have begun again. Set"
@@ -34,7 +34,7 @@ def numbering(settings: Settings, highest: int) -> str:
 
 
 def have_begun_again(settings: Settings, highest: int) -> bool:
-    """highest: of the jobs that were known before the settings were read."""
+    """Whether the next job gets a number that was given before. highest: of jobs known before `settings` was read."""
     return settings.next_job is not None and 0 < settings.next_job & LOCAL_ID <= highest & LOCAL_ID
 
 
@@ -48,7 +48,10 @@ def advice(
     reads_state: bool,
     is_hyperpod: bool,
 ) -> Iterator[Advice]:
-    """cluster: as the agent names it. reads_state: whether the agent's user may read StateSaveLocation."""
+    """One Advice for each subject, also where all is well.
+
+    cluster: as the agent names it. reads_state: whether the agent's user may read StateSaveLocation.
+    """
     text = numbering(settings, highest)
     yield _advice("job numbers", text, f"FirstJobId is {settings.first_job}")
     yield _advice("versions", _versions(settings, nodes), f"Slurm {settings.version} everywhere")
@@ -65,8 +68,8 @@ def advice(
     yield _advice("Slurm's clock", _clock(settings, now), "the same as this host's")
 
 
-def _advice(what: str, problem: str, fine: str) -> Advice:
-    return Advice(what=what, text=problem or fine, is_ok=None if problem else True)
+def _advice(what: str, problem: str, all_well: str) -> Advice:
+    return Advice(what=what, text=problem or all_well, is_ok=None if problem else True)
 
 
 def _name(settings: Settings, cluster: str) -> str:
@@ -83,7 +86,7 @@ def _versions(settings: Settings, nodes: Iterable[Node]) -> str:
     match = re.match(r"(\d+)\.(\d+)", settings.version)
     if match is None:
         return f"slurmctld does not tell its version: {settings.version!r}"
-    low, high = TRIED
+    low, high = TESTED
     found = (int(match[1]), int(match[2]))
     tried = f"tried from {low[0]}.{low[1]:02} to {high[0]}.{high[1]:02}"
     if not low <= found <= high:

@@ -10,16 +10,14 @@ from typing import Final
 
 from rekindle.protocol.cluster.documents import AttemptDoc, EndedBy, SlurmState
 from rekindle.protocol.wire import MailboxError
-from rekindle.slurm_agent.base.ports import SlurmError, SlurmUnavailable
-from rekindle.slurm_agent.files.output_verdict import OutputVerdict
+from rekindle.slurm_agent.base.ports import OutputVerdict, SlurmError, SlurmUnavailable
 from rekindle.slurm_agent.reading.jobs import ENDED, Job, PastStart, canceller_of
 from rekindle.slurm_agent.reading.nodes import Node, Settings
 from rekindle.slurm_agent.reading.options import expand
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, cancelled, clip
-from rekindle.slurm_agent.watching.context import LookInputs, LookMemory
-from rekindle.slurm_agent.watching.reading_changes import ReadingChanges
+from rekindle.slurm_agent.watching.context import LookInputs, LookMemory, ReadingChanges
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from rekindle.slurm_agent.copies.capture import StateFiles
 from rekindle.slurm_agent.copies.reads import CopyReads
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.reading import comment, text
+from rekindle.slurm_agent.reading.comment import SHOWN, is_out_word, says_out
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.line import of_line
 from rekindle.slurm_agent.reading.run import TooMuch
-from rekindle.slurm_agent.reading.way_out import SHOWN, is_out_word, says_out
 
 if TYPE_CHECKING:
     from rekindle.slurm_agent.privileged.remote import RemoteState
@@ -34,14 +34,6 @@ ENV_PROTECT: Final = "REKINDLE_PROTECT"
 AGAIN: Final = timedelta(minutes=5)
 USER_S: Final = 1.0  # what the environments and scripts of one user may cost in one look; they may be megabytes each
 MAX_SCRIPT_CHARS: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The partitions and accounts whose batch jobs are protected, under the policy "default"."""
-
-    partitions: frozenset[str] = frozenset()
-    accounts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +50,16 @@ _NOTHING: Final = _Found(asked=None, is_out=False)
 
 
 class Joining:
-    """Read by two threads, written by the look's alone. What was found of a job is kept while it is there."""
+    """Read by two threads, written by the look's alone. What was found of a job is kept while it is there.
 
-    def __init__(self, reads: CopyReads, rules: Rules | None = None) -> None:
+    partitions, accounts: whose batch jobs are protected, under the policy "default".
+    """
+
+    def __init__(
+        self, reads: CopyReads, *, partitions: frozenset[str] = frozenset(), accounts: frozenset[str] = frozenset()
+    ) -> None:
         self._reads = reads
-        self._rules = rules or Rules()
+        self._partitions, self._accounts = partitions, accounts
         self._found: dict[tuple[int, datetime | None], _Found] = {}
         self._asked_at: datetime | None = None
         self._changed: set[tuple[int, datetime | None]] = set()
@@ -156,7 +153,7 @@ class Joining:
         return _Found(asked=asked or self._by_rule(job, shown), is_out=False, later=later, words=own)
 
     def _by_rule(self, job: Job, shown: Mapping[str, str]) -> comment.Comment | None:
-        is_named = job.partition in self._rules.partitions or text.value(shown.get("Account")) in self._rules.accounts
+        is_named = job.partition in self._partitions or text.value(shown.get("Account")) in self._accounts
         return comment.Comment() if is_named else None
 
 

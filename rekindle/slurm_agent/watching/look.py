@@ -15,9 +15,15 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from rekindle.protocol.cluster.documents import AttemptDoc, NodesDoc, SlurmState
-from rekindle.protocol.cluster.followed import MAX_FOLLOWED, FollowedDoc, followed_key
-from rekindle.protocol.cluster.names import nodes_key, spec_key
+from rekindle.protocol.cluster.documents import (
+    MAX_FOLLOWED,
+    AttemptDoc,
+    FollowedDoc,
+    NodesDoc,
+    SlurmState,
+    followed_key,
+)
+from rekindle.protocol.cluster.names import nodes_key
 from rekindle.protocol.run_places import RunPlaces
 from rekindle.protocol.wire import MailboxError
 from rekindle.slurm_agent.base.ports import Reading, SlurmError, SlurmUnavailable
@@ -33,11 +39,10 @@ from rekindle.slurm_agent.reading.run import TooMuch, Unreadable
 from rekindle.slurm_agent.watching import history
 from rekindle.slurm_agent.watching.attempt_docs import ShownJob, base_of, clip, waiting_for
 from rekindle.slurm_agent.watching.captures import JobCapture, asked_for, change_key, completed, is_old
-from rekindle.slurm_agent.watching.context import KNOWN, NODES, LookInputs, LookMemory
+from rekindle.slurm_agent.watching.context import KNOWN, NODES, LookInputs, LookMemory, ReadingChanges
 from rekindle.slurm_agent.watching.endings import EndedStarts
 from rekindle.slurm_agent.watching.followed_jobs import FollowedJob
 from rekindle.slurm_agent.watching.node_facts import facts_of, is_news, node_news
-from rekindle.slurm_agent.watching.reading_changes import ReadingChanges
 from rekindle.slurm_agent.watching.signal_readiness import is_ready
 
 log = logging.getLogger(__name__)
@@ -284,8 +289,6 @@ class SlurmLook:
         known = JobCapture.of(found, wanted, asked=job.comment, is_old=is_old(job, self._reads.now()))
         if before == known:
             return known
-        if found.taken.spec is not None and known.spec is not None:
-            self._found.documents[spec_key(self._cluster, known.spec)] = found.taken.spec.to_json()
         self.held.known[job.job] = known
         self._found.memory[f"{KNOWN}{job.job}"] = known.to_json()
         return known
@@ -304,7 +307,7 @@ class SlurmLook:
         real = self._before.real_paths.get(key) or self.held.real_paths.get(key)
         if real is None:
             try:
-                real = self._inputs.files.resolved(job.user, path, job.uid, job.gid)
+                real = self._inputs.files.resolved_folder(job.user, path, job.uid, job.gid)[0]
             except OSError:  # it does not answer, or may not be looked at
                 real = path
         self.held.real_paths[key] = real

@@ -5,7 +5,8 @@ path to S3: what the run writes (heartbeats, replies, manifests, hashes, reports
 own reader accepts. Other names are ignored and stay where they are; no link is followed inside the mailbox, and every
 file is touched as the job's user (see userfs.py), in a process that may be left behind (see workers.py).
 
-The doorbell says whether there is something new in S3: one GET a pass, and a LIST when it rang or once a minute.
+The doorbell says whether there is something new in S3: one GET a pass, and a LIST of each kind when it rang or once a
+minute.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from rekindle.protocol.cluster.names import found_key, relay_prefix
 from rekindle.protocol.keys import KeyKind, doorbell_key, parse_key
 from rekindle.protocol.mailbox import CheckpointRequest
 from rekindle.protocol.store_clock import age_s
-from rekindle.protocol.wire import FOLDER, MAX_MESSAGE_BYTES, MailboxError, Place
+from rekindle.protocol.wire import MAX_MESSAGE_BYTES, MailboxError, Place
 from rekindle.slurm_agent.base.ports import LeaseHolder, Memory, NotHolder, Reading, SlurmUnavailable
-from rekindle.slurm_agent.files.messages import MAX_FILES, is_for_the_run
+from rekindle.slurm_agent.files.messages import FOR_THE_RUN, MAX_FILES, is_for_the_run
 from rekindle.slurm_agent.files.time_spent import TimeSpent
 from rekindle.slurm_agent.files.user_files import UserFiles
 from rekindle.slurm_agent.files.workers import WorkPending
@@ -45,7 +46,7 @@ JUDGE_SHARE: Final = 20  # of the time, for one user
 JUDGE_SHARE_OF_ALL: Final = 4
 USER_S: Final = 5.0  # what one user's mailboxes may take in one pass; the others of his have the next
 DELIVERY_S: Final = 30.0
-MAX_OBJECTS: Final = 2000  # of one mailbox in one listing
+MAX_OBJECTS: Final = 2000  # of one kind in one listing of a mailbox
 # What one mailbox may bring in one pass; the rest comes with the next ones. A user who fills his must not fill the head
 # node's memory, nor keep the others' waiting.
 MAX_SENT: Final = 500
@@ -245,19 +246,23 @@ class MailboxRelay:
         self._files.deliver(member.job_id, root, key, body, member.uid, member.gid, tag=tag)
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Keys relative to the mailbox, with what changes when they do; only what the service writes."""
-        more: dict[str, str] = {}
-        count = 0
-        while count < MAX_OBJECTS:
-            page = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{prefix}{FOLDER}/", **more)
-            for item in page.get("Contents", []):
-                count += 1
-                key = item["Key"][len(prefix) :]
-                if is_for_the_run(key) and item.get("Size", 0) <= MAX_MESSAGE_BYTES:
-                    yield key, item.get("ETag", "")
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+        """Keys relative to the mailbox, with what changes when they do; only what the service writes.
+
+        What the run writes lies beside it, and grows with each save: it is not listed.
+        """
+        for below in FOR_THE_RUN:
+            more: dict[str, str] = {}
+            count = 0
+            while count < MAX_OBJECTS:
+                page = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=f"{prefix}{below}", **more)
+                for item in page.get("Contents", []):
+                    count += 1
+                    key = item["Key"][len(prefix) :]
+                    if is_for_the_run(key) and item.get("Size", 0) <= MAX_MESSAGE_BYTES:
+                        yield key, item.get("ETag", "")
+                if not page.get("IsTruncated"):
+                    break
+                more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _tag(self, key: str) -> str | None:
         try:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from rekindle.compat import from_iso
-from rekindle.protocol.cluster.documents import AttemptDoc, JobSpec, NodeFacts, NodesDoc
-from rekindle.protocol.cluster.names import attempt_key, spec_key
+from rekindle.protocol.cluster.documents import AttemptDoc, FollowedDoc, JobSpec, NodeFacts, NodesDoc, followed_key
+from rekindle.protocol.cluster.names import attempt_key
 from rekindle.protocol.cluster.queue_place import QueueFact
 from rekindle.protocol.wire import WIRE_VERSION, MailboxError
 from rekindle.slurm_agent.base.ports import Advice, Memory, News, OwnActions, Reading, SlurmError, SlurmUnavailable
@@ -33,6 +34,7 @@ from rekindle.slurm_agent.reading.comment import Comment
 from rekindle.slurm_agent.reading.jobs import ENDED, Job
 from rekindle.slurm_agent.reading.nodemap import NodeMap
 from rekindle.slurm_agent.reading.nodes import Settings
+from rekindle.slurm_agent.reading.numbers import AT_ONCE
 from rekindle.slurm_agent.reading.run import Unreadable
 from rekindle.slurm_agent.watching.advice import advice, have_begun_again, numbering
 from rekindle.slurm_agent.watching.attempt_docs import job_news
@@ -43,7 +45,6 @@ from rekindle.slurm_agent.watching.joining import Joining
 from rekindle.slurm_agent.watching.look import SlurmLook
 from rekindle.slurm_agent.watching.owners import Owners
 from rekindle.slurm_agent.watching.protection import Protection, remembered
-from rekindle.slurm_agent.watching.recalled_state import RecalledState, read_back
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,53 @@ SETTINGS_EVERY: Final = timedelta(minutes=5)
 TELL_AGAIN_EVERY: Final = timedelta(minutes=10)
 # What lies in the cluster state unchanged for 90 days is removed there (infra/template/storage.yaml).
 WRITE_AGAIN_EVERY: Final = timedelta(days=30)
+REPORTED_FOR: Final = timedelta(hours=1)  # that a memory was lost
+
+
+@dataclass(slots=True, kw_only=True)
+class _RecalledState:
+    """What an agent that lost its state directory has read back of what it followed, at `at`: nothing where none has
+    followed anything on this cluster before."""
+
+    docs: tuple[AttemptDoc, ...]
+    at: datetime
+    is_kept: bool = False
+
+    def reported_in(self, reading: Reading, now_held: Mapping[str, AttemptDoc], now: datetime) -> Reading:
+        """The reading's result, with what was read back kept in the memory, once, and reported for a while."""
+        memory = dict(reading.memory)
+        if not self.is_kept:
+            memory = {**{f"{ATTEMPT}{doc.attempt}": doc.to_json() for doc in self.docs}, **memory}
+            self.is_kept = True
+        if not self.docs or not timedelta(0) <= now - self.at < REPORTED_FOR:
+            return replace(reading, memory=memory)
+        closed = sum(doc.attempt not in now_held for doc in self.docs)
+        held = sum(doc.held for doc in now_held.values())
+        text = (
+            f"this agent had no memory of its own: {len(self.docs)} starts were read back from the cluster state; "
+            f"{closed} of them are closed by now, {held} wait held and can be released"
+        )
+        return replace(reading, memory=memory, problems=(text, *reading.problems))
+
+
+def _read_back(
+    cluster: str,
+    published: Callable[[str], bytes | None],
+    written: Callable[[str], AttemptDoc | None],
+    now: datetime,
+) -> _RecalledState:
+    """Raises: SlurmUnavailable, also where the list cannot be read: what is not known must not be overwritten."""
+    raw = published(followed_key(cluster))
+    if raw is None:
+        return _RecalledState(docs=(), at=now)
+    try:
+        names = FollowedDoc.from_json(raw).attempts
+    except MailboxError as err:
+        raise Unreadable(f"{followed_key(cluster)}: {err}") from err
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        docs = tuple(doc for doc in pool.map(written, names) if doc is not None and doc.cluster == cluster)
+    log.warning("part=watcher memory=lost read_back=%d", len(docs))
+    return _RecalledState(docs=docs, at=now)
 
 
 class Watch:
@@ -98,7 +146,7 @@ class Watch:
         self._held = LookMemory(docs=_docs(memory), known=_known(memory), nodes=_nodes(memory))
         self._has_memory = bool(memory.items(MEMORY))
         self._all_written_at = _time(memory.items(WRITTEN).get(WRITTEN))
-        self._recalled: RecalledState | None = None
+        self._recalled: _RecalledState | None = None
         self._is_all_due = False
         owners.learn(self._held.docs.values())
 
@@ -118,16 +166,8 @@ class Watch:
             return None
 
     def spec(self, name: str) -> JobSpec | None:
-        """What is needed to submit a job again; where that is not kept here what is told of it, without a script. None:
-        neither is there, or can be read."""
-        kept = self._inputs.captures.kept.get(name)
-        if kept is not None:
-            return kept
-        raw = self._published(spec_key(self._inputs.cluster, name))
-        try:
-            return JobSpec.from_json(raw) if raw is not None else None
-        except MailboxError:
-            return None
+        """What is needed to submit a job again; None where it is not kept here, or cannot be read."""
+        return self._inputs.captures.kept.get(name)
 
     @property
     def commands(self) -> int:
@@ -214,7 +254,7 @@ class Watch:
 
     def _recall(self, now: datetime) -> None:
         """The memory is lost: what was published is read back."""
-        self._recalled = read_back(self._inputs.cluster, self._published, self._written, now)
+        self._recalled = _read_back(self._inputs.cluster, self._published, self._written, now)
         self._held.docs = {doc.attempt: doc for doc in self._recalled.docs}
         self._inputs.owners.learn(self._recalled.docs)
         self._known_then = max([self._known_then, *(doc.slurm_job for doc in self._recalled.docs)])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chalicelib.aws.dynamodb import items
 from chalicelib.aws.dynamodb.newer_version import read_incident
-from chalicelib.domain.model.action import ACTIONS, HARMFUL, Action, ActionResult, Done, StopJob, read_action
+from chalicelib.domain.model.action import ACTIONS, Action, ActionResult, Done, StopJob, read_action
 from chalicelib.domain.model.codec import Record, read
 from chalicelib.domain.model.errors import MalformedRecord
 from chalicelib.domain.model.hardware_ledger import HardwareRecord
@@ -271,7 +271,7 @@ def test_an_unknown_reason_survives() -> None:
 
 
 def test_what_guards_may_hold_back_is_what_the_actions_call_harmful() -> None:
-    assert {harm.value for harm in Harm} == HARMFUL
+    assert {harm.value for harm in Harm} == {kind.__name__ for kind in ACTIONS if kind.harmful}
 
 
 @pytest.mark.parametrize(("wire", "life"), [(["lm", 5, None, 2], 2), (["lm", 5, None], None), (["lm", 5], None)])

@@ -16,7 +16,6 @@ from chalicelib.domain.fault_specs.faults import FAULT_RANK
 from chalicelib.domain.model.action import (
     Action,
     ActionResult,
-    CaptureStacks,
     Notify,
     RequestCheckpoint,
     ResubmitJob,
@@ -102,7 +101,6 @@ VIEWS = st.builds(
     last_step=STEPS,
     judged_step=st.none() | st.integers(0, 9),
     loss_health=SMALL,
-    hears=SMALL,
 )
 SEEN = st.builds(
     Observation,
@@ -118,7 +116,6 @@ ACTIONS: st.SearchStrategy[Action] = (
     st.builds(RequestCheckpoint)
     | st.builds(StopJob)
     | st.builds(ResubmitJob, resume_step=STEPS, skips=SKIPS.map(tuple), goes_back=st.booleans())
-    | st.builds(CaptureStacks)
     | st.builds(Notify)
 )
 FEW = settings(max_examples=examples(40), deadline=None, derandomize=True)

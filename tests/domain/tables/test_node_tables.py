@@ -715,9 +715,16 @@ NODE_TABLE: list[Row] = [
     row(
         "repair.waiting",
         asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
+        observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0)), down=3)),
+        P.REPAIRING,
+        name="with it half of the nodes are lost",
+    ),
+    row(
+        "repair.turn",
+        asked(P.REPAIRING, memory(step(ago=21 * MINUTE, disturbed=True))),
         observed(node_view(drained("down", "not_responding"), load=Known(Load(ahead=0, last_day=0)), down=2)),
         P.REPAIRING,
-        name="with it three of eight are lost, and two may be in repair",
+        name="with it three of eight are lost: others may have died by themselves",
     ),
     row(
         "repair.turn",

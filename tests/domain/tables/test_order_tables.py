@@ -5,20 +5,21 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from chalicelib.domain.model.action import ActionResult, Done, action_name
+from chalicelib.domain.model.action import ActionResult, Done, Notify, Severity, action_name
 from chalicelib.domain.model.incident import Incident, Phase
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.observation import AttemptStatus as S
 from chalicelib.domain.model.observation import Observation, ReplyView
+from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY as P
 from chalicelib.domain.policy.document import Policy
 from rekindle.protocol.signals import FaultClass as F
-from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, look, seen, view
+from tests.domain.looks import MINUTE, NOW, UNSEEN, a_try, incident, look, seen, signal, view
 
 SHADOW = dataclasses.replace(P, shadow=True)
 LONG = timedelta(hours=7)
@@ -118,3 +119,21 @@ def test_an_end_while_it_saves_says_that_the_save_is_not_waited_for() -> None:
 def test_a_run_that_was_moved_is_not_moved_again() -> None:
     moved = incident(Phase.VERIFYING, F.UNCLEAR, order=MOVE)
     assert not look(moved, seen(view(name="lm-r2"))).rule.startswith("order.")
+
+
+@pytest.mark.parametrize(
+    ("at", "by", "severity"),
+    [
+        (NOW + MINUTE, "lm-by-hand", Severity.WARNING),
+        (NOW - MINUTE, "lm-by-hand", Severity.INFO),  # before the order, which was about it as well
+        (NOW + MINUTE, "lm", Severity.INFO),
+    ],
+)
+def test_the_end_of_what_others_started_since_an_order_to_stop_is_told_with_it(
+    at: datetime, by: str, severity: Severity
+) -> None:
+    order = signal(None, kind=SignalKind.ORDER_STOP)
+    case = stop(Phase.OPEN, signals=(order, signal(F.SOFTWARE_CRASH, kind=SignalKind.ATTEMPT_STATE, attempt=by, at=at)))
+    (told,) = look(case, seen(view(S.FAILED))).actions
+    assert isinstance(told, Notify)
+    assert (told.severity, "lm-by-hand" in told.text) == (severity, severity is Severity.WARNING)

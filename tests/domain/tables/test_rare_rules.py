@@ -363,10 +363,24 @@ def test_no_one_is_called_for_a_budget_once_the_next_link_has_begun(link: Maybe[
     assert decided(case(Phase.OPEN, tries=tries), sees(old, next_link=link)).rule == rule
 
 
+@pytest.mark.parametrize(("link", "rule"), [(Known("slurm.ml.8"), "ended.goes_on"), (NO_SIBLING, "ended.unproven")])
+def test_no_one_is_called_for_a_doubtful_end_once_the_next_link_has_begun(link: Maybe[str], rule: str) -> None:
+    old = start(AttemptStatus.COMPLETED, ended_at=NOW - HOUR, step_end="exit code 1")
+    assert decided(case(Phase.OPEN), sees(old, next_link=link)).rule == rule
+
+
 @pytest.mark.parametrize(("last_word", "rule"), [(False, "ended.unproven"), (True, "open.completed")])
 def test_a_run_that_completed_and_whose_monitor_fell_silent_before_is_a_persons(last_word: bool, rule: str) -> None:
     ended = {"work": "training", "heartbeat_at": NOW - HOUR, "ended_at": NOW - HOUR, "is_heartbeat_last": last_word}
     assert look(incident(), seen(view(AttemptStatus.COMPLETED, step=200, **ended))).rule == rule
+
+
+@pytest.mark.parametrize("phase", [Phase.CHECKPOINTING, Phase.STOPPING])
+def test_a_doubtful_end_while_it_is_to_save_or_to_stop_is_a_persons_unless_that_was_ordered(phase: Phase) -> None:
+    ended = {"work": "training", "heartbeat_at": NOW - HOUR, "ended_at": NOW - HOUR}
+    doubtful = seen(view(AttemptStatus.COMPLETED, step=200, **ended))
+    assert look(incident(phase), doubtful).rule == "ended.unproven"
+    assert look(incident(phase, order={"what": "stop"}), doubtful).rule != "ended.unproven"
 
 
 def test_a_run_that_has_just_completed_waits_for_its_last_heartbeat() -> None:

@@ -12,7 +12,6 @@ from chalicelib.domain.decision.verdict import RuleContext
 from chalicelib.domain.model.action import (
     ActionResult,
     AdoptAttempt,
-    CaptureStacks,
     CordonNode,
     Done,
     ReportNode,
@@ -23,10 +22,9 @@ from chalicelib.domain.model.action import (
 )
 from chalicelib.domain.model.evidence import Suspicion, SuspicionKind
 from chalicelib.domain.model.incident import CheckpointAsk, Incident, Phase
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Unknown
 from chalicelib.domain.model.observation import AttemptStatus as S
-from chalicelib.domain.model.observation import AttemptView, Observation, ReplyView
+from chalicelib.domain.model.observation import AttemptView, JobRecord, Observation, ReplyView
 from chalicelib.domain.model.start_view import BadNode, Submission
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy
 from chalicelib.domain.run.first_response import begin_stop
@@ -1503,37 +1501,9 @@ def test_a_late_signal_about_the_old_start_does_not_touch_the_new_one() -> None:
     assert not any(isinstance(action, StopJob) for action in decision.actions)
 
 
-def test_the_ranks_of_a_stuck_run_are_asked_for_their_stacks_once_where_they_hear_it() -> None:
-    hung = case(fault=F.HANG)
-    first = decided(hung, sees(start(hears="USR2")))
-    why = "what each rank does, to find the rank that the others wait for"
-    asked = CaptureStacks(attempt=R0, handle="7", signal="USR2", why=why)
-    assert one(first, CaptureStacks) == asked
-    assert first.incident.evidence.evidence_since == NOW
-    later = decided(first.incident, sees(start(hears="USR2")))
-    assert not [action for action in later.actions if isinstance(action, CaptureStacks)]
-
-
-def test_the_wait_for_reports_before_a_stop_begins_with_the_question() -> None:
-    heard = begin_stop(look_at(case(fault=F.HANG), start(hears="USR2")), "r", "stuck.")
-    assert (heard.rule, one(heard, CaptureStacks).signal) == ("stacks.waiting", "USR2")
-    again = begin_stop(look_at(heard.incident, start(hears="USR2")), "r", "stuck.")
-    assert (again.rule, again.actions) == ("stacks.waiting", ())
-
-
-@pytest.mark.parametrize(
-    ("fault", "view", "policy"),
-    [
-        (F.HANG, start(), P),
-        (F.UNCLEAR, start(hears="USR2"), P),
-        (F.HANG, dataclasses.replace(start(hears="USR2"), start=None), P),
-        (F.HANG, start(hears="USR2"), SHADOW),
-    ],
-    ids=["it does not say that it hears", "it does not hang", "it is not on Slurm", "shadow"],
-)
-def test_nobody_is_asked_for_stacks(fault: F, view: AttemptView, policy: Policy) -> None:
-    decision = decided(case(fault=fault), sees(view), policy)
-    assert not [action for action in decision.actions if isinstance(action, CaptureStacks)]
+def test_the_reports_of_a_stuck_run_are_waited_for_before_it_is_stopped() -> None:
+    waits = begin_stop(look_at(case(fault=F.HANG), start()), "r", "stuck.")
+    assert (waits.rule, waits.actions) == ("stacks.waiting", ())
 
 
 def test_the_answer_to_a_signal_is_looked_for_often_because_nothing_tells_of_it() -> None:

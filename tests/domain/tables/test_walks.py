@@ -18,10 +18,9 @@ import pytest
 from chalicelib.domain.decide import Decision
 from chalicelib.domain.model.action import ActionResult, Done, Notify, action_name
 from chalicelib.domain.model.incident import NODE_PHASES, Incident, Phase
-from chalicelib.domain.model.job_record import JobRecord
 from chalicelib.domain.model.known import Known, Maybe, Unknown
 from chalicelib.domain.model.node import InstanceState, Load, Machines, NodeRecovery, NodesSeen
-from chalicelib.domain.model.observation import AttemptStatus, AttemptView, Observation, ReplyView
+from chalicelib.domain.model.observation import AttemptStatus, AttemptView, JobRecord, Observation, ReplyView
 from chalicelib.domain.model.repair import Allowed, NodeRepair
 from chalicelib.domain.model.signal import Signal, SignalKind
 from chalicelib.domain.policy.document import DEFAULT_POLICY, Policy

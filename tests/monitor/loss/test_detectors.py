@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rekindle.detectors.hang import HangLimit
-from rekindle.detectors.nonfinite import NonFinite
+from rekindle.detectors.nonfinite import REARM_AFTER, NonFinite
 from rekindle.protocol.mailbox import LossState
 
 DURATIONS = st.lists(st.floats(min_value=0, max_value=1e4), max_size=80)
@@ -21,8 +21,8 @@ def test_the_first_bad_loss_is_reported_at_its_own_update_and_only_once() -> Non
 
 
 def test_a_single_infinity_of_loss_scaling_does_not_spam_but_a_later_one_is_news_again() -> None:
-    detector = NonFinite(rearm_after=3)
-    values = [1.0, -math.inf, 1.0, math.inf, 1.0, 1.0, 1.0, math.inf]
+    detector = NonFinite()
+    values = [1.0, -math.inf, 1.0, math.inf, *[1.0] * REARM_AFTER, math.inf]
     assert [detector.update(value) for value in values].count(LossState.INF) == 2
     assert detector.update(1.0) is None
     assert not detector.is_poisoned

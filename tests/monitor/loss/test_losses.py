@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rekindle.detectors.points import Health
+from rekindle.detectors.health import Health
 from rekindle.monitor import Monitor
 from rekindle.monitor.base.run import Identity, Run
 from rekindle.monitor.base.settings import Config

@@ -278,6 +278,7 @@ class Gang:
                 exchange=lambda: MemoryExchange(shared),
                 signals=("TERM",) if rank == 0 else (),
                 on_event=self._heard,
+                required=True,
             )
             for rank in range(self.world)
         ]
@@ -376,6 +377,7 @@ class Gang:
         os.kill(os.getpid(), signal.SIGTERM)
         for thread in self._threads:
             thread.join(PATIENCE_S)
+        assert not any(thread.is_alive() for thread in self._threads), "the run does not stop"
         self.end()
 
     def until(self, is_so: Callable[[], bool]) -> None:

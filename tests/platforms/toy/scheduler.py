@@ -23,7 +23,7 @@ class ToyScheduler:
     def owns(self, attempt: str) -> bool:
         return attempt in self.cluster.runs
 
-    def restarts_between(self, one: str, other: str) -> int | None:
+    def restarts_between(self, earlier: str, later: str) -> int | None:
         return None
 
     def earlier_starts(self, attempt: str) -> tuple[str, ...]:

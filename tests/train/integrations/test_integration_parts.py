@@ -110,6 +110,16 @@ def test_a_scripts_own_folder_that_a_kill_left_without_its_name_has_it_again_at_
     assert (tmp_path / "step-1" / "a.bin").read_text() == "whole"
 
 
+def test_what_a_killed_save_left_and_cannot_be_put_back_is_no_reason_not_to_save(tmp_path: Path) -> None:
+    (tmp_path / ".step-1.rekindle-replaced").mkdir()
+    (tmp_path / "step-1").symlink_to(tmp_path / "nowhere")  # no folder can take this name
+    (tmp_path / ".step-2.rekindle-replaced").mkdir()
+    with RankCoordinator().folder(tmp_path / "step-4") as beside:
+        beside.mkdir()
+    assert (tmp_path / "step-4").is_dir()
+    assert (tmp_path / "step-2").is_dir()
+
+
 def test_a_folder_that_cannot_be_put_in_place_leaves_the_one_that_is_there(tmp_path: Path) -> None:
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "a.bin").write_text("first")

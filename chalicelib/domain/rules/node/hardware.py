@@ -10,6 +10,8 @@ from typing import Final
 
 from chalicelib.domain.decision.verdict import Decision, RuleContext
 from chalicelib.domain.model.hardware_ledger import (
+    SUSPECT_FAULTS,
+    SUSPECT_WINDOW,
     HardwareFault,
     MarkKind,
     SuspectRule,
@@ -62,15 +64,15 @@ def with_suspect_hardware(context: RuleContext) -> RuleContext:
 
 
 def suspect_hardware_text(context: RuleContext) -> str | None:
-    """The ledger's record of the hardware that stands there; None where this policy does not hold it suspect."""
+    """The ledger's record of the hardware that is in the node now; None where it is not suspect."""
     records = view_of(context).records
     if not isinstance(records, Known):
         return None
     repair = repair_of(context)
     return suspect_among(
         records.value,
-        faults=context.policy.nodes.suspect_faults,
-        window=context.policy.nodes.suspect_window,
+        faults=SUSPECT_FAULTS,
+        window=SUSPECT_WINDOW,
         now=context.now,
         incident_id=context.incident.incident_id,
         fresh=not repair.steps and is_against_the_hardware(repair),

@@ -209,8 +209,8 @@ def repair_again(context: RuleContext) -> Decision | None:
 def repair_not_well(context: RuleContext) -> Decision | None:
     """It is not well `nodes.reboot_limit_s` after its reboot: [the next rung](#the-next-rung).
 
-    Where Slurm reaches hardly any node, or its word on another that it lost at once, or since the reboot, is in doubt,
-    and HyperPod says that this one runs, nothing is known.
+    Where Slurm does not reach half of the nodes, or its word on another that it lost at once, or since the reboot, is
+    in doubt, and HyperPod says that this one runs, nothing is known.
     """
     step = ordered_step(context)
     age = context.now - step.at
@@ -266,10 +266,12 @@ def _is_done(context: RuleContext, step: Step) -> bool:
 
 
 def _reaches_too_few(context: RuleContext) -> bool:
-    """A mass outage, with this one: its reboot is too long ago to explain that Slurm does not reach it."""
+    """A mass outage of half of the cluster, with this one: its reboot is too long ago to explain that Slurm does not
+    reach it. Of fewer, another may have died by itself, and waits until this one is repaired.
+    """
     view, facts = view_of(context), facts_of(context)
-    is_one_more = facts is not None and is_silent(facts)
-    return is_mass_outage(view.down + is_one_more, view.total, context.policy)
+    lost = view.down + (facts is not None and is_silent(facts))
+    return is_mass_outage(lost, view.total, context.policy) and 2 * lost >= view.total
 
 
 def _is_silence_in_doubt(context: RuleContext) -> bool:

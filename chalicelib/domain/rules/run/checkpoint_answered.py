@@ -27,7 +27,7 @@ from chalicelib.domain.rules.run.loss import WATCHED_LOSS, roll_back
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT
 from chalicelib.domain.run.finishing import ended_completed_poisoned
 from chalicelib.domain.run.first_response import announced_ends, begin_stop
-from chalicelib.domain.run.liveness import WEIGHED, weigh_claim
+from chalicelib.domain.run.liveness import WEIGHING_RULES, weigh_claim
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.signals import FaultClass
 
@@ -196,7 +196,7 @@ def checkpoint_rolled_back(context: RuleContext) -> Decision | None:
     return roll_back(context, f"checkpoint.{asked(context).outcome}", reason)
 
 
-@rule(*WEIGHED)
+@rule(*WEIGHING_RULES)
 def checkpoint_node_lost(context: RuleContext) -> Decision | None:
     """Its node is reported lost, and it was asked to save for something else: weighed as without a request."""
     is_lost = context.incident.fault is FaultClass.NODE_LOST and context.ordered is None

@@ -85,7 +85,7 @@ def checkpoint_tell(context: RuleContext) -> Decision | None:
     if context.incident.resubmission.tries or attempt.status is not AttemptStatus.RUNNING or attempt.work == STALLED:
         return None
     is_told = context.policy.playbook(fault).response is Response.TELL
-    if not is_told or not is_past_stall(context.incident, attempt):
+    if not is_told or not is_past_stall(context.incident, attempt.last_step):
         return None
     notice = Notify(severity=Severity.WARNING, title=f"{subject(context)}: {fault}", text=story(context))
     reason = f"{attempt.name} moves again. {story(context)} The playbook says: tell, do nothing."
@@ -148,7 +148,7 @@ def _has_moved_on(context: RuleContext, attempt: AttemptView) -> bool:
     incident = context.incident
     if attempt.work == STALLED:
         return False
-    if not is_past_stall(incident, attempt):
+    if not is_past_stall(incident, attempt.last_step):
         return _heartbeat_takes_it_back(context, attempt)
     if incident.fault is FaultClass.NODE_LOST:
         return has_outlived_claim(context, attempt)

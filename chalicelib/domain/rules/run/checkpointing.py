@@ -37,6 +37,7 @@ from chalicelib.domain.rules.run.checkpoint_answered import (
 )
 from chalicelib.domain.rules.run.checkpoint_needless import NEEDLESS
 from chalicelib.domain.rules.run.two_live import two_live_over_meanwhile, two_live_saved
+from chalicelib.domain.run.finishing import ended_unproven_unordered
 from chalicelib.domain.run.first_response import begin_stop
 
 # A checkpoint on a shared path is polled as often as the agent inspects the path, every ten seconds, but only for some
@@ -145,6 +146,7 @@ CHECKPOINTING: Final = (
     order_checkpoint,
     checkpoint_order_owner_stopped,
     checkpoint_completed_poisoned,
+    ended_unproven_unordered,
     checkpoint_completed,
     *CANCELLED,
     checkpoint_owner_stopped,

@@ -20,6 +20,7 @@ from chalicelib.domain.decision.verdict import (
     whole_story,
     why_unknown,
 )
+from chalicelib.domain.faults.lives import lives_in_vain
 from chalicelib.domain.faults.loss import BadLossState, marked_healed, noted_bad, turn_of
 from chalicelib.domain.faults.poison import as_begun, without_loaded
 from chalicelib.domain.model.action import Severity
@@ -63,6 +64,19 @@ def spike_lasts(context: RuleContext) -> Decision | None:
     return roll_back(context, "spike.lasts", reason)
 
 
+@rule("budget.no_progress")
+def spike_restarted_in_vain(context: RuleContext) -> Decision | None:
+    """It is started again in its place `budgets.max_no_progress` times meanwhile, and gains nothing: a person."""
+    attempt = context.attempt_seen
+    in_vain = lives_in_vain(context.incident, attempt)
+    if in_vain < max(context.policy.budgets.max_no_progress, 2):
+        return None
+    return context.hand_over(
+        "budget.no_progress",
+        f"{attempt.name} was started again in its place {in_vain} times without coming any further. {story(context)}",
+    )
+
+
 @rule("spike.watching", "spike.undecided")
 def spike_young(context: RuleContext) -> Decision | None:
     """It may heal without help: watched; a person is notified if the run does not move meanwhile."""
@@ -94,7 +108,14 @@ def spike_unseen(context: RuleContext) -> Decision:
     return _unseen(context, context.now - (unseen_since or context.now))
 
 
-WATCHED_LOSS: Final = (spike_unjudged, spike_healed_now, spike_lasts, spike_young, spike_unseen)
+WATCHED_LOSS: Final = (
+    spike_healed_now,
+    spike_lasts,
+    spike_restarted_in_vain,
+    spike_unjudged,
+    spike_young,
+    spike_unseen,
+)
 
 
 def _turn(context: RuleContext) -> BadLossState | None:

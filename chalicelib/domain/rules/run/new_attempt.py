@@ -176,6 +176,7 @@ def resubmit_now(context: RuleContext, resent: Try | None) -> Decision | None:
         went_back=point.goes_back,
         how=way.how,
         exclude=way.exclude,
+        left_out=action.left_out,
         leaves=way.leaves,
         left_nodes=way.left_nodes,
     )

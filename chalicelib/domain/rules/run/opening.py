@@ -54,7 +54,7 @@ from chalicelib.domain.run.finishing import (
 )
 from chalicelib.domain.run.first_response import begin_stop, shadow
 from chalicelib.domain.run.liveness import (
-    UNTOLD,
+    BEFORE_NOTICE,
 )
 
 SAME_CLOCK: Final = timedelta(seconds=60)
@@ -178,7 +178,7 @@ def open_queued(context: RuleContext) -> Decision | None:
 def defer_platform_repair(context: RuleContext) -> Decision | None:
     """The platform repairs it: wait an hour, because two must not repair one run; for Spot, as long as it takes."""
     attempt = context.attempt_seen
-    if context.incident.phase in UNTOLD:
+    if context.incident.phase in BEFORE_NOTICE:
         return context.move(
             "defer.platform_repair",
             f"the platform repairs {attempt.name} automatically ({attempt.detail}); two actors must not repair one run",

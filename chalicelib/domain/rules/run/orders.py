@@ -22,6 +22,7 @@ from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.rules.run.platform_restart import PLATFORM_RESTARTED, adopt
 from chalicelib.domain.rules.run.queued import not_listed
 from chalicelib.domain.rules.run.starts import undo_try
+from chalicelib.domain.run.beside import failed_beside
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, shadow
 from rekindle.protocol.signals import FaultClass
 
@@ -296,16 +297,17 @@ def _registered(context: RuleContext, attempt: AttemptView) -> tuple[Action, ...
 
 
 def _stopped(context: RuleContext, what: str) -> Decision:
-    ask = context.incident.halt.ask
-    saved = f" {_outcome(ask)}" if ask is not None and ask.outcome is not None else ""
-    job = context.incident.job_id or ""
-    return context.close(
-        STOPPED_BY_ORDER,
-        f"{what}; {who_ordered(context.incident)} ordered it stopped, and it stays so: nothing starts it again but an "
-        f"order (`rekindle resubmit {job}`).{saved}",
-        Phase.STOPPED,
-        severity=Severity.INFO,
+    incident, others = context.incident, failed_beside(context.incident)
+    reason = (
+        f"{what}; {who_ordered(incident)} ordered it stopped, and it stays so: nothing starts it again but an order "
+        f"(`rekindle resubmit {incident.job_id or ''}`)."
     )
+    if incident.halt.ask is not None and incident.halt.ask.outcome is not None:
+        reason += f" {_outcome(incident.halt.ask)}"
+    if others:
+        reason += f" {', '.join(others)}, which others have started, failed after the order came, and is left so."
+    severity = Severity.WARNING if others else Severity.INFO
+    return context.close(STOPPED_BY_ORDER, reason, Phase.STOPPED, severity=severity)
 
 
 # ---- move ----

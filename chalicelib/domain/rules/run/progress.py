@@ -16,7 +16,7 @@ from chalicelib.domain.decision.verdict import (
     subject,
     why_unknown,
 )
-from chalicelib.domain.faults.pace import is_as_fast_as_usual, usual_pace
+from chalicelib.domain.faults.stalls import is_as_fast_as_usual, usual_pace
 from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known, Unknown
@@ -133,8 +133,8 @@ def verify_silent(context: RuleContext) -> Decision | RuleContext:
 def verify_doubt(context: RuleContext) -> Decision | RuleContext:
     """It is past the old step, but in doubt: observed again; a person after 30 minutes.
 
-    It stands still there, has made under three steps of its own, its heartbeat is over a minute old, or its loss is
-    unknown.
+    It stands still there, has made under three steps of its own, its heartbeat is over a minute old or from before a
+    start in its place, or its loss is unknown.
     """
     attempt = context.attempt_seen
     doubt = doubt_of(context, attempt)

@@ -90,7 +90,11 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
     nodes = tuple(node for node in attempt.start.exclude if node not in lifted)
     action = ExcludeNodes(attempt=attempt.name, handle=attempt.start.handle, nodes=nodes, why="need not stay away")
     tries = tuple(
-        dataclasses.replace(item, exclude=tuple(node for node in item.exclude if node not in lifted))
+        dataclasses.replace(
+            item,
+            exclude=tuple(node for node in item.exclude if node not in lifted),
+            left_out=tuple(node for node in item.left_out if node not in lifted),
+        )
         for item in context.incident.resubmission.tries
     )
     reason = f"{attempt.name} need not stay away from {', '.join(lifted)} any more"
@@ -98,9 +102,8 @@ def superfluous_exclusion(context: RuleContext, attempt: AttemptView, still_bad:
 
 
 def _needlessly_excluded(context: RuleContext, start: StartView, last: Try, still_bad: tuple[str, ...]) -> list[str]:
-    named = {item.node for item in context.incident.resubmission.bad_nodes}
-    if context.in_state < NO_CAPACITY_TOLD:  # left out without a name (bisection.py): the spares may be about to come
-        still_bad = (*still_bad, *(node for node in last.exclude if node not in named))
+    if context.in_state < NO_CAPACITY_TOLD:  # the spares may be about to come
+        still_bad = (*still_bad, *last.left_out)
     earlier = {node for item in context.incident.resubmission.tries[:-1] for node in item.exclude}
     # A job that was requeued still excludes what an earlier start was kept away from.
     over = [node for node in start.exclude if node in earlier and node not in last.exclude]

@@ -18,22 +18,22 @@ from chalicelib.domain.decision.verdict import (
 from chalicelib.domain.fault_specs.faults import HEALABLE, HEALED_BY_REPAIR
 from chalicelib.domain.faults.heartbeat_claims import WAIT, is_denied
 from chalicelib.domain.faults.loss import bad_fault
-from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import concerns
+from chalicelib.domain.faults.stalls import is_as_fast_as_usual
 from chalicelib.domain.model.action import Severity
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.observation import STALLED, AttemptStatus, AttemptView
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.run.hanging import OLD_CLAIM
 from chalicelib.domain.run.liveness import (
+    BEFORE_NOTICE,
     LATE,
     NEXT_HEARTBEAT,
     TWO_HEARTBEATS,
-    UNTOLD,
     claimed_at,
     claims_are_over,
+    is_stall_open,
     late_claim,
-    stands_reported,
 )
 from rekindle.protocol.signals import FaultClass
 
@@ -74,7 +74,7 @@ def claim_denied(context: RuleContext) -> Decision | None:
     if not all(is_denied(claim, attempt, now=context.now) for claim in claims):
         return None
     reason = f"{claims[-1].summary}. But {attempt.name} is {attempt.work or 'running'}, says its own heartbeat"
-    if incident.phase in UNTOLD:
+    if incident.phase in BEFORE_NOTICE:
         return context.move("claim.denied", f"{reason}; its next ones are waited for", Phase.HOLDING)
     if context.in_phase < WAIT:
         return context.stay(
@@ -158,7 +158,7 @@ def recovered_itself(context: RuleContext, attempt: AttemptView) -> Decision | N
         return _confirm_heal(context, attempt) if attempt.heartbeat_at >= claim_at and is_young else None
     moved = f"step {step_word(attempt.last_step)} is past {step_word(context.incident.target_step)}"
     if _is_heartbeat_old(context, attempt):  # it moved then, and may have died since
-        if context.incident.phase in UNTOLD or context.in_phase < NEWER_HEARTBEAT_WITHIN:
+        if context.incident.phase in BEFORE_NOTICE or context.in_phase < NEWER_HEARTBEAT_WITHIN:
             return _confirm_heal(context, attempt)
         age = span_word(context.now - attempt.heartbeat_at) if attempt.heartbeat_at else "unknown"
         reason = (
@@ -180,14 +180,14 @@ def _moves_again(context: RuleContext, attempt: AttemptView) -> bool:
         return False
     if attempt.status is not AttemptStatus.RUNNING or is_poisoned(context, attempt) or attempt.work == STALLED:
         return False
-    return has_passed(attempt.last_step, context.incident.target_step) and not stands_reported(context)
+    return has_passed(attempt.last_step, context.incident.target_step) and not is_stall_open(context)
 
 
 def _is_heartbeat_old(context: RuleContext, attempt: AttemptView) -> bool:
     """Nothing has been done about the run, and its newest heartbeat is old."""
     if attempt.heartbeat_at is None or context.now - attempt.heartbeat_at < HEARTBEAT_OLD_AFTER:
         return False
-    return context.incident.phase in (*UNTOLD, Phase.HOLDING)
+    return context.incident.phase in (*BEFORE_NOTICE, Phase.HOLDING)
 
 
 def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
@@ -201,13 +201,13 @@ def _confirm_heal(context: RuleContext, attempt: AttemptView) -> Decision:
 def wait_for_the_state(context: RuleContext) -> Decision:
     attempt = context.attempt_seen
     reason = f"{story(context)} But the platform says that {attempt.name} is {attempt.status}"
-    if context.incident.phase in UNTOLD or context.in_phase < context.policy.timing.tell_open:
+    if context.incident.phase in BEFORE_NOTICE or context.in_phase < context.policy.timing.tell_open:
         return hold(context, "defer.refuted", reason)
     return context.close("defer.refuted_limit", reason, Phase.STOPPED, severity=Severity.WARNING)
 
 
 def hold(context: RuleContext, rule: str, reason: str) -> Decision:
     """Stay, in HOLDING."""
-    if context.incident.phase in UNTOLD:
+    if context.incident.phase in BEFORE_NOTICE:
         return context.move(rule, reason, Phase.HOLDING)
     return context.stay(rule, reason)

@@ -11,13 +11,15 @@ from chalicelib.domain.decision.verdict import (
     span_word,
     step_word,
     story,
+    subject,
 )
 from chalicelib.domain.fault_specs.faults import DEADLY, LOSS_FAULTS
 from chalicelib.domain.faults.heartbeat_claims import has_fresh_heartbeat
 from chalicelib.domain.faults.lives import lives_begun
 from chalicelib.domain.faults.signal_facts import STATE_KINDS
-from chalicelib.domain.model.action import Severity
+from chalicelib.domain.model.action import Notify, Severity
 from chalicelib.domain.model.incident import Phase
+from chalicelib.domain.model.job import is_far_below
 from chalicelib.domain.model.known import Known
 from chalicelib.domain.model.signal import SignalKind
 from chalicelib.domain.policy.playbooks import ROLL_BACKS, Response
@@ -26,14 +28,14 @@ from chalicelib.domain.rules.run.refuted import hold, wait_for_the_state
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop, far_off, shadow
 from chalicelib.domain.run.job_record import DAY
 from chalicelib.domain.run.liveness import (
-    UNTOLD,
-    WEIGHED,
+    BEFORE_NOTICE,
+    WEIGHING_RULES,
     began_anew,
     came_back_from_repair,
     weigh_claim,
 )
 from chalicelib.domain.run.movement import watch
-from chalicelib.domain.run.news import tell
+from chalicelib.domain.run.news import tell, told_once
 from chalicelib.domain.run.silence import silent_only
 from rekindle.protocol.signals import FaultClass
 
@@ -60,7 +62,7 @@ def nan_watching(context: RuleContext) -> Decision | None:
         return None
     name = context.attempt_seen.name
     reason = f"{story(context)} One value that is not finite may be a skipped step; {name} is watched"
-    if context.incident.phase in UNTOLD:
+    if context.incident.phase in BEFORE_NOTICE:
         return context.move("nan.watching", reason, Phase.HOLDING)
     if context.in_phase < context.policy.timing.tell_open:
         return context.stay("nan.watching", reason)
@@ -133,6 +135,28 @@ def defer_began_anew(context: RuleContext) -> Decision | None:
     return _watched_since(context, f"its start in place (life {attempt.life})", name="defer.began_anew")
 
 
+@rule()
+def rewind_told(context: RuleContext, decision: Decision) -> Decision | None:
+    """A start in its place that began far below the furthest save is told once: it trains again what was saved."""
+    attempt, saved = context.attempt, context.seen.record.furthest_saved
+    if attempt is None or attempt.status.has_ended or attempt.life == 0 or context.policy.shadow:
+        return None
+    if not isinstance(attempt.first_step, Known) or not isinstance(attempt.last_step, Known):
+        return None
+    if not isinstance(saved, Known) or not is_far_below(attempt.first_step, saved):
+        return None
+    if attempt.last_step.value >= saved.value:
+        return None  # that save may be this life's own
+    notice = Notify(
+        severity=Severity.WARNING,
+        title=f"{subject(context)}: progress is lost",
+        text=f"{attempt.name} was started again in its place (life {attempt.life}) and began at step "
+        f"{attempt.first_step.value}, though step {saved.value} had been saved: that save is gone, or could not be "
+        "loaded, or the script does not look for it. The run is left training.",
+    )
+    return told_once(decision, f"rewind:{attempt.name}:{attempt.life}", notice)
+
+
 def _watched_since(context: RuleContext, what: str, *, name: str = "defer.repaired") -> Decision:
     """Whether it moves since others have restarted it."""
     context, still = watch(context, context.attempt_seen)
@@ -159,7 +183,7 @@ def _left_unseen(context: RuleContext, what: str, back_for: timedelta) -> Decisi
     )
 
 
-@rule(*WEIGHED)
+@rule(*WEIGHING_RULES)
 def defer_confirm_alert(context: RuleContext) -> Decision | None:
     """Other monitoring says that it hangs: its own steps are asked first."""
     by_an_alert = context.incident.fault_rule == f"signal.{SignalKind.EXTERNAL_ALERT}"
@@ -190,7 +214,7 @@ def defer_refuted_state(context: RuleContext) -> Decision | None:
     return wait_for_the_state(context) if is_of_its_state and context.incident.fault in DEADLY else None
 
 
-@rule(*WEIGHED)
+@rule(*WEIGHING_RULES)
 def defer_confirm(context: RuleContext) -> Decision | None:
     """It is reported dead, and runs: moving steps refute that, standing still confirms it."""
     return weigh_claim(context, context.attempt_seen) if context.incident.fault in DEADLY else None

@@ -13,7 +13,7 @@ from chalicelib.domain.model.start_view import Submission
 from chalicelib.domain.resume.resume_point import ResumePoint, attempt_name
 from chalicelib.domain.rules.run.platform_restart import zombies
 from chalicelib.domain.run.bad_nodes import broken_one_of, ordered_exclusion, to_exclude
-from chalicelib.domain.run.bisection import half_left_out, unexplained, unnamed
+from chalicelib.domain.run.bisection import half_left_out, unexplained
 from chalicelib.domain.run.submission import Case, choose, excludable, needs_plan, requeued_name, submitted_name
 
 
@@ -112,7 +112,7 @@ def resend_order(context: RuleContext, pending: Try) -> Decision:
         goes_back=pending.went_back,
         how=pending.how,
         exclude=pending.exclude,
-        left_out=unnamed(context.incident, pending.exclude),
+        left_out=pending.left_out,
         left_nodes=unexplained(context.incident, pending.left_nodes),
     )
     is_pending = result(context, "ResubmitJob", Done.PENDING) is not None

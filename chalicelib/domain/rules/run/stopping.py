@@ -19,9 +19,14 @@ from chalicelib.domain.decision.verdict import (
 )
 from chalicelib.domain.fault_specs.faults import LOSS_FAULTS
 from chalicelib.domain.faults.loss import marked_healed
-from chalicelib.domain.faults.pace import is_as_fast_as_usual
 from chalicelib.domain.faults.signal_facts import signal_step
-from chalicelib.domain.faults.stalls import is_past_stall, moves_again_since, newest_sign, stalls_of
+from chalicelib.domain.faults.stalls import (
+    is_as_fast_as_usual,
+    is_past_stall,
+    moves_again_since,
+    newest_sign,
+    stalls_of,
+)
 from chalicelib.domain.model.action import Done, Severity, StopJob
 from chalicelib.domain.model.incident import Phase
 from chalicelib.domain.model.known import Known
@@ -29,7 +34,7 @@ from chalicelib.domain.model.observation import NO_SIBLING, STALLED, AttemptStat
 from chalicelib.domain.model.start_view import STOP_VALID
 from chalicelib.domain.rules.run.preparing import BEFORE_ATTEMPT, settle_try
 from chalicelib.domain.rules.run.resubmitting import adopt_sibling
-from chalicelib.domain.run.finishing import ended_completed_poisoned
+from chalicelib.domain.run.finishing import ended_completed_poisoned, ended_unproven_unordered
 from chalicelib.domain.run.liveness import began_anew, claims_are_over
 from chalicelib.domain.run.movement import new_watch
 from rekindle.protocol.cluster.documents import EndedBy
@@ -221,6 +226,7 @@ def stop_waiting(context: RuleContext) -> Decision:
 
 STOPPING: Final = (
     ended_completed_poisoned,
+    ended_unproven_unordered,
     stop_completed,
     stop_was_theirs,
     stop_owner_stopped,
@@ -284,7 +290,7 @@ def _is_reported_to_move(context: RuleContext, attempt: AttemptView) -> bool:
 
 
 def _moves(context: RuleContext, attempt: AttemptView) -> str:
-    is_past = context.incident.fault is FaultClass.HANG and is_past_stall(context.incident, attempt)
+    is_past = context.incident.fault is FaultClass.HANG and is_past_stall(context.incident, attempt.last_step)
     moves = is_past or _is_reported_to_move(context, attempt)
     return f"is at step {step_word(attempt.last_step)}, and moves" if moves else ""
 

@@ -19,6 +19,7 @@ from chalicelib.domain.model.observation import NO_SIBLING, AttemptStatus
 from chalicelib.domain.policy.playbooks import MAKES_WAY, Response
 from chalicelib.domain.run.first_response import begin_checkpoint, begin_stop
 from chalicelib.domain.run.movement import new_watch
+from chalicelib.domain.run.news import told_once
 from rekindle.protocol.signals import FaultClass
 
 _BEFORE_A_STEP: Final = frozenset({Phase.OPEN, Phase.HOLDING, Phase.WATCHING})
@@ -102,16 +103,14 @@ def two_live_told(context: RuleContext, decision: Decision) -> Decision | None:
     attempt, beside = context.attempt, context.seen.sibling
     if attempt is None or attempt.status.has_ended or not isinstance(beside, Known) or context.policy.shadow:
         return None
-    key = f"two_live:{beside.value}"
-    if beside.value == attempt.name or key in decision.incident.tracking.told:
+    if beside.value == attempt.name:
         return None
-    told = decision.incident.changed(told=(*decision.incident.tracking.told, key))
     notice = Notify(
         severity=Severity.WARNING,
         title=f"{subject(context)}: two attempts live",
         text=f"{both_word(context, beside.value)} {_what_follows(context, beside.value, decision)}",
     )
-    return dataclasses.replace(decision, incident=told, actions=(*decision.actions, notice))
+    return told_once(decision, f"two_live:{beside.value}", notice)
 
 
 TWO_LIVE: Final = (two_live_over, two_live_unseen, two_live_make_way, two_live_left)
